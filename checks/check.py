@@ -1,0 +1,96 @@
+"""The shape of a check, and how checks are found.
+
+A check is one module in this package that exports `CHECK`. Its docstring is the run-book of its condition. `judge` is
+pure: it is given observations, the check's memory, a context and nothing else, and gives back a new judgement and memory.
+Adding a check = one file here (and its data), one test file.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from checks.condition import Healthy, Unreadable
+from checks.finding import Finding, Part, Reason
+from checks.observation import Observation
+
+
+class CheckDefect(Exception):
+    """A check, its reasons or its data are wrong: said at load, naming the module and the row."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judgement may depend on beside observations.
+
+    `cleared_before`: a person or a proven repair dealt with everything seen up to then (NodeHealth.spec.clearedBefore).
+    `parts`: what this machine holds, by PCI address, as far as it could be read.
+    """
+
+    now: datetime
+    boot_id: str
+    cleared_before: datetime | None = None
+    parts: tuple[Part, ...] = ()
+    settings: dict[str, Any] = {}
+
+
+class NotEvaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """What this hardware or configuration cannot show: said openly, never Unknown, never blocking."""
+
+    check: str
+    part: str
+    why: str
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a check has to say now. `memory` is opaque JSON-able state that survives restarts of the agent."""
+
+    findings: tuple[Finding, ...] = ()
+    unreadable: Unreadable | None = None
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    memory: Any = None
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts."""
+
+    name: str
+    condition: str
+    healthy: Healthy
+    reasons: tuple[Reason, ...]
+    judge: Callable[[Sequence[Observation], Any, Context], Judgement]
+    applies: Callable[[Sequence[Part]], bool]
+    memory_type: Any
+    runbook: str
+    default_settings: dict[str, Any] = {}
+
+
+def discover() -> tuple[Check, ...]:
+    """Load every check of this package, by name.
+
+    Raises CheckDefect for a reason or condition that two checks claim, or a reason without run-book text.
+    """
+    import checks
+
+    found: list[Check] = []
+    for module_info in pkgutil.iter_modules(checks.__path__):
+        module = importlib.import_module(f"checks.{module_info.name}")
+        check = getattr(module, "CHECK", None)
+        if isinstance(check, Check):
+            found.append(check)
+    _refuse_double_names(found)
+    return tuple(sorted(found, key=lambda check: check.name))
+
+
+def _refuse_double_names(found: Sequence[Check]) -> None:
+    seen: dict[str, str] = {}
+    for check in found:
+        for name in (check.condition, *(reason.name for reason in check.reasons)):
+            if name in seen:
+                raise CheckDefect(f"checks/{check.name}: {name} is already claimed by checks/{seen[name]}")
+            seen[name] = check.name
+        for reason in check.reasons:
+            if not reason.runbook.strip() or not reason.summary.strip():
+                raise CheckDefect(f"checks/{check.name}: reason {reason.name} has no run-book text")

@@ -1,0 +1,119 @@
+"""What a check finds: one fault on one part, with its meaning and its proof.
+
+A `Finding` is a value. It is built once, from observations, by a check's pure `judge`; it never changes afterwards.
+Names of reasons are stable API: alerts and policies name them, so they are deprecated, never renamed.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    """WARNING is shown (NodeHealth, Events, metrics) and never turns a condition True; FAULT turns it True."""
+
+    WARNING = "Warning"
+    FAULT = "Fault"
+
+
+class Effect(StrEnum):
+    """What the fault takes away from new work, from least to most: degraded is not dead."""
+
+    NONE = "none"
+    PREFER_NOT = "prefer-not"
+    NO_MULTI_NODE = "no-multi-node"
+    NO_MULTI_GPU = "no-multi-gpu"
+    PART_OUT = "part-out"
+    NODE_OUT = "node-out"
+
+
+EFFECT_RANK = {effect: rank for rank, effect in enumerate(Effect)}
+
+
+class Urgency(StrEnum):
+    """When the repair may happen: at the price of running work, once the part is idle, or by a person."""
+
+    WHEN_IDLE = "when-idle"
+    PERSON = "person"
+    NOW = "now"
+
+
+class Action(StrEnum):
+    """What ends the fault, in NVIDIA's words for the resolution of an XID."""
+
+    NONE = "NONE"
+    RESTART_APP = "RESTART_APP"
+    RESET_GPU = "RESET_GPU"
+    REBOOT = "REBOOT"
+    CONTACT_SUPPORT = "CONTACT_SUPPORT"
+
+
+class PartKind(StrEnum):
+    """What kind of part is ill."""
+
+    NODE = "node"
+    GPU = "gpu"
+    NVSWITCH = "nvswitch"
+    PORT = "port"
+    MOUNT = "mount"
+    DISK = "disk"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """One part of a machine. `pci` is `dddd:bb:dd` in lower case, without function (as the XID lines give it)."""
+
+    kind: PartKind
+    pci: str = ""
+    uuid: str = ""
+    index: int | None = None
+    serial: str = ""
+    name: str = ""
+
+    def shown(self) -> str:
+        """Name the part for people: `GPU 3 GPU-5d... at 0000:3b:00`."""
+        words = [self.kind.value.upper() if self.kind is PartKind.GPU else self.kind.value]
+        if self.index is not None:
+            words.append(str(self.index))
+        words += [word for word in (self.name, self.uuid) if word]
+        if self.pci:
+            words.append(f"at {self.pci}")
+        return " ".join(words)
+
+    def key(self) -> str:
+        """Identify the part for as long as the node is up: the PCI address where there is one."""
+        return f"{self.kind}/{self.pci or self.uuid or self.name}"
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the public table of reasons; `summary` is one sentence, `runbook` what on-call does."""
+
+    name: str
+    severity: Severity
+    effect: Effect
+    urgency: Urgency
+    action: Action
+    summary: str
+    runbook: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault on one part. `evidence` holds raw lines, newest last, bounded in number and length."""
+
+    reason: str
+    severity: Severity
+    effect: Effect
+    urgency: Urgency
+    action: Action
+    part: Part
+    boot_id: str
+    first_seen: datetime
+    last_seen: datetime
+    count: int = 1
+    evidence: tuple[str, ...] = ()
+    drill: bool = False
+    detail: str = ""
+
+    def key(self) -> tuple[str, str]:
+        """Identify the fault: the same reason on the same part is the same fault, seen again."""
+        return (self.reason, self.part.key())

@@ -1,0 +1,125 @@
+"""RemediationPolicy (nodemend.dev/v1alpha1, cluster scope): what may be done to which nodes, how fast, and by which ladder.
+
+Whoever may edit a policy is root on the fleet: it is in no aggregated role. A node matched by no policy, or by two of the
+same highest priority, is left alone, and that is said.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from kube.remediation import Notification
+from kube.types import ObjectMeta, Struct
+
+
+class Mode(StrEnum):
+    """Observe writes only what it would do; Quarantine stops at the cordon and a page; Enforce drains and repairs."""
+
+    OBSERVE = "Observe"
+    QUARANTINE = "Quarantine"
+    ENFORCE = "Enforce"
+
+
+class Containment(StrEnum):
+    """How a fault is kept from new work. `narrow` comes with nodemend-scheduler."""
+
+    CORDON = "cordon"
+
+
+class TaintUse(StrEnum):
+    """auto: taint only where every DaemonSet pod on the node tolerates it, since it could not come back otherwise."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Rung(Struct, frozen=True, kw_only=True):
+    """One rung of the ladder. Durations are Go-like strings: 90s, 45m, 2h."""
+
+    repair: str
+    timeout: str = "45m"
+    attempts: int = 1
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """What differs for some reasons or conditions; the first rule that names the finding's reason or condition counts."""
+
+    reasons: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    wait: str = "0s"
+    ladder: tuple[Rung, ...] | None = None
+
+
+class DrainPolicy(Struct, frozen=True, kw_only=True):
+    deadline: str = "30m"
+    when_idle_limit: str = "24h"
+    empty_dir_data: str = "evict"
+    unmanaged_pods: str = "block"
+    excluded_namespaces: tuple[str, ...] = ("kube-system",)
+
+
+class RevalidationPolicy(Struct, frozen=True, kw_only=True):
+    timeout: str = "15m"
+    attempts: int = 2
+    gpu_resource: str = "nvidia.com/gpu"
+
+
+class BudgetPolicy(Struct, frozen=True, kw_only=True):
+    """Percentages are of the pool's nodes, rounded down, at least 1."""
+
+    max_unavailable: str = "10%"
+    max_quarantined: str = "30%"
+    max_repairs_in_flight: int = 1
+
+
+class BreakerPolicy(Struct, frozen=True, kw_only=True):
+    """Trips when more than `threshold` of a pool, at least `min_nodes` nodes, turn True or Unknown within `window`."""
+
+    threshold: str = "10%"
+    min_nodes: int = 2
+    window: str = "10m"
+
+
+class PolicySpec(Struct, frozen=True, kw_only=True):
+    node_selector: dict[str, str] = {}
+    priority: int = 0
+    mode: Mode = Mode.OBSERVE
+    containment: Containment = Containment.CORDON
+    taint: TaintUse = TaintUse.AUTO
+    pool_label: str = ""
+    default_wait: str = "0s"
+    ladder: tuple[Rung, ...] = (Rung(repair="reboot"),)
+    rules: tuple[Rule, ...] = ()
+    drain: DrainPolicy = DrainPolicy()
+    revalidation: RevalidationPolicy = RevalidationPolicy()
+    budget: BudgetPolicy = BudgetPolicy()
+    breaker: BreakerPolicy = BreakerPolicy()
+    sinks: tuple[str, ...] = ()
+    drills_are_real: bool = False
+    paused: bool = False
+
+
+class PoolStatus(Struct, frozen=True, kw_only=True):
+    """One pool's numbers, so that a limit that holds is seen: `breaker` and `budget` are empty or say why they hold."""
+
+    pool: str
+    nodes: int = 0
+    out_of_service: int = 0
+    quarantined: int = 0
+    repairs_in_flight: int = 0
+    breaker: str = ""
+    breaker_since: datetime | None = None
+    budget: str = ""
+
+
+class PolicyStatus(Struct, frozen=True, kw_only=True):
+    observed_generation: int = 0
+    pools: tuple[PoolStatus, ...] = ()
+    problems: tuple[str, ...] = ()
+    notifications: tuple[Notification, ...] = ()
+
+
+class RemediationPolicy(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: PolicySpec = PolicySpec()
+    status: PolicyStatus = PolicyStatus()

@@ -1,0 +1,131 @@
+"""Remediation (nodemend.dev/v1alpha1, cluster scope): the persisted story of one incident on one Node.
+
+`spec` is written once and never changes (CEL says so); `status` is the controller's. Everything needed to go on after a
+crash, and to put the Node back exactly as it was, stands here or in the Node's own annotation.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from kube.nodehealth import HealthFinding
+from kube.types import ObjectMeta, Struct
+
+
+class Phase(StrEnum):
+    """Where an incident stands; Cleared = the evidence went away before we had changed anything."""
+
+    SUSPECTED = "Suspected"
+    WAITING = "Waiting"
+    QUARANTINED = "Quarantined"
+    DRAINING = "Draining"
+    REPAIRING = "Repairing"
+    REVALIDATING = "Revalidating"
+    ESCALATED = "Escalated"
+    RETURNED = "Returned"
+    CANCELLED = "Cancelled"
+    SUPERSEDED = "Superseded"
+    CLEARED = "Cleared"
+
+
+CLOSED = frozenset({Phase.RETURNED, Phase.CANCELLED, Phase.SUPERSEDED, Phase.CLEARED})
+
+
+class RemediationSpec(Struct, frozen=True, kw_only=True):
+    """Latched at opening: which Node object and machine, on what evidence, under which policy."""
+
+    node_name: str
+    node_uid: str = msgspec.field(name="nodeUID")
+    provider_id: str = msgspec.field(name="providerID", default="")
+    boot_id: str = msgspec.field(name="bootID", default="")
+    policy: str
+    evidence: tuple[HealthFinding, ...]
+    opened_at: datetime
+
+
+class NodeBefore(Struct, frozen=True, kw_only=True):
+    """What the Node looked like before we touched it, and what we changed: the recipe for the exact restore."""
+
+    unschedulable: bool
+    cordoned: bool
+    tainted: bool
+    at: datetime
+
+
+class BlockedPod(Struct, frozen=True, kw_only=True):
+    namespace: str
+    name: str
+    uid: str
+    why: str
+
+
+class DrainRecord(Struct, frozen=True, kw_only=True):
+    started_at: datetime
+    deadline: datetime
+    evicted: int = 0
+    blocked: tuple[BlockedPod, ...] = ()
+    finished_at: datetime | None = None
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One run of a repair or of the revalidation. `result` is empty while it runs, else Succeeded or Failed.
+
+    `submitted_at` is set once the Job was created: from then on it is never created again, even if it vanishes.
+    """
+
+    number: int
+    kind: str
+    job: str
+    boot_id_before: str = msgspec.field(name="bootIDBefore", default="")
+    boot_id_after: str = msgspec.field(name="bootIDAfter", default="")
+    started_at: datetime
+    deadline: datetime
+    submitted_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: str = ""
+    message: str = ""
+
+
+class Notification(Struct, frozen=True, kw_only=True):
+    """One row of the outbox: sent at least once, in order, always under the same `id` (the receiver's idempotency key)."""
+
+    id: str
+    sink: str
+    transition: str
+    sequence: int
+    summary: str
+    created_at: datetime
+    attempts: int = 0
+    next_try: datetime | None = None
+    sent_at: datetime | None = None
+    dead: bool = False
+    error: str = ""
+
+
+class TimelineEntry(Struct, frozen=True, kw_only=True):
+    """One line of the story, for people: when which phase was entered and why."""
+
+    at: datetime
+    phase: str
+    message: str
+
+
+class RemediationStatus(Struct, frozen=True, kw_only=True):
+    phase: Phase = Phase.SUSPECTED
+    phase_since: datetime | None = None
+    message: str = ""
+    evidence: tuple[HealthFinding, ...] = ()
+    before: NodeBefore | None = None
+    drain: DrainRecord | None = None
+    attempts: tuple[Attempt, ...] = ()
+    notifications: tuple[Notification, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    held_by: str = ""
+    closed_at: datetime | None = None
+
+
+class Remediation(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: RemediationSpec
+    status: RemediationStatus = RemediationStatus()
