@@ -45,16 +45,25 @@ class NotEvaluated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a check has to say now. `memory` is opaque JSON-able state that survives restarts of the agent."""
+    """All that a check has to say now. `memory` is opaque JSON-able state that survives restarts of the agent.
+
+    `not_yet` says why nothing can be said so far (the source was never read, and has not failed three times): a
+    condition is then left exactly as it stands, and not published where there is none. A finding outranks it. Whoever
+    does not heed it sees `unreadable`, which is set with it: reading nothing is never False.
+    """
 
     findings: tuple[Finding, ...] = ()
     unreadable: Unreadable | None = None
+    not_yet: str = ""
     not_evaluated: tuple[NotEvaluated, ...] = ()
     memory: Any = None
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts."""
+    """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts.
+
+    `unknown_reasons` are the reasons of its Unknown condition, with their run-book text; their effect is none.
+    """
 
     name: str
     condition: str
@@ -65,6 +74,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     memory_type: Any
     runbook: str
     default_settings: dict[str, Any] = {}
+    unknown_reasons: tuple[Reason, ...] = ()
 
 
 def discover() -> tuple[Check, ...]:
@@ -87,10 +97,11 @@ def discover() -> tuple[Check, ...]:
 def _refuse_double_names(found: Sequence[Check]) -> None:
     seen: dict[str, str] = {}
     for check in found:
-        for name in (check.condition, *(reason.name for reason in check.reasons)):
+        reasons = (*check.reasons, *check.unknown_reasons)
+        for name in (check.condition, *(reason.name for reason in reasons)):
             if name in seen:
                 raise CheckDefect(f"checks/{check.name}: {name} is already claimed by checks/{seen[name]}")
             seen[name] = check.name
-        for reason in check.reasons:
+        for reason in reasons:
             if not reason.runbook.strip() or not reason.summary.strip():
                 raise CheckDefect(f"checks/{check.name}: reason {reason.name} has no run-book text")

@@ -4,13 +4,17 @@ from datetime import datetime
 
 import msgspec
 
+KERNEL_LOG = "kernel-log"
+"""The `source` of everything that the kernel-log reader hands over; checks of the kernel log heed no other."""
+
 
 class KernelRecord(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     """One record of the kernel log (Documentation/ABI/testing/dev-kmsg).
 
     `boot_id` + `sequence` identify it for ever. `facility` is 0 for the kernel itself. `monotonic_us` is the record's
     own clock (microseconds since boot), `seen_at` when we read it. `drill` marks one admitted although it did not come
-    from the kernel.
+    from the kernel. `happened_at` is set only for a record that was already waiting when the log was opened: its time by
+    the record's own clock, so that a fault from before a repair is not taken for a new one.
     """
 
     boot_id: str
@@ -21,6 +25,7 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     seen_at: datetime
     text: str
     drill: bool = False
+    happened_at: datetime | None = None
 
 
 class RecordsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
