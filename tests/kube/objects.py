@@ -1,0 +1,16 @@
+"""Small Kubernetes objects for the tests of this package."""
+
+from typing import Any
+
+from kube.types import Node, NodeSpec, ObjectMeta
+
+
+def node(name: str, version: int, *, uid: str = "", unschedulable: bool = False) -> Node:
+    """Build a Node of a given resource version; its UID is made from its name unless given."""
+    metadata = ObjectMeta(name=name, uid=uid or f"uid-{name}", resource_version=str(version))
+    return Node(metadata=metadata, spec=NodeSpec(unschedulable=unschedulable))
+
+
+def node_json(name: str, version: int) -> dict[str, Any]:
+    """Write the same Node as the server would."""
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
