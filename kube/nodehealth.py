@@ -50,12 +50,13 @@ class NotEvaluatedPart(Struct, frozen=True, kw_only=True):
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
-    """Whether a source could be read when the agent last tried."""
+    """Whether a source could be read when the agent last tried, and how far: `sequence` is the last record's number."""
 
     name: str
     readable: bool
     error: str = ""
     lost: int = 0
+    sequence: int | None = None
 
 
 class NodeHealthStatus(Struct, frozen=True, kw_only=True):
