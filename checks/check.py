@@ -63,6 +63,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts.
 
     `unknown_reasons` are the reasons of its Unknown condition, with their run-book text; their effect is none.
+    `restore(findings, memory)` gives a memory that holds these latched findings of the present boot too: the agent read
+    them back from NodeHealth after it had lost its own state. None where the class is probed anew and latches nothing.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     runbook: str
     default_settings: dict[str, Any] = {}
     unknown_reasons: tuple[Reason, ...] = ()
+    restore: Callable[[Sequence[Finding], Any], Any] | None = None
 
 
 def discover() -> tuple[Check, ...]:
