@@ -121,7 +121,8 @@ class FakeStorage:
         held = self.held(address)
         match patch_type:
             case PatchType.JSON:
-                return self.update(address, fake_patch.json_patch(held, body), {})
+                patched = fake_patch.json_patch(held, body)
+                return self.update(address, patched, patched["metadata"])
             case PatchType.STRATEGIC if "." in address.group.split("/")[0] and "k8s.io" not in address.group:
                 raise ApiError(
                     "strategic merge is not supported for custom resources",
@@ -138,7 +139,10 @@ class FakeStorage:
         self, address: Address, wanted: dict[str, Any], preconditions: Mapping[str, Any]
     ) -> dict[str, Any]:
         held = self.held(address)
-        self._check(address, held, preconditions)
+        self._check(address, held, {"resourceVersion": preconditions.get("resourceVersion")})
+        if preconditions.get("uid") not in (None, held["metadata"]["uid"]):
+            # Unlike on eviction and deletion, where a wrong UID is a conflict (seen on kube-apiserver 1.37.2).
+            raise Invalid("metadata.uid: Invalid value: field is immutable", code=422, reason="Invalid")
         new = self._merged_by_subresource(address, held, wanted)
         for fixed in (
             "name",

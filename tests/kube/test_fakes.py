@@ -62,7 +62,10 @@ def test_status_and_spec_are_separate_doors() -> None:
             {"metadata": {"resourceVersion": "1"}}, PatchType.MERGE, Conflict, id="an old version conflicts"
         ),
         pytest.param(
-            {"metadata": {"uid": "other"}}, PatchType.STRATEGIC, Conflict, id="another UID conflicts"
+            {"metadata": {"uid": "other"}},
+            PatchType.STRATEGIC,
+            Invalid,
+            id="another UID is 422: it never changes",
         ),
         pytest.param(
             [{"op": "test", "path": "/metadata/uid", "value": "other"}],
