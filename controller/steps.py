@@ -60,13 +60,17 @@ class Evict(_Step, frozen=True, kw_only=True):
 
 
 class RunRepair(_Step, frozen=True, kw_only=True):
-    """Create the Job of a repair attempt, after guards were asked again on objects read that moment."""
+    """Create the Job of a repair attempt, after guards were asked again on objects read that moment.
+
+    `timeout_s` is the whole time of the attempt in seconds; its deadline stands in the persisted Attempt.
+    """
 
     incident: str
     repair: str
     attempt: int
     job: str
     boot_id: str
+    timeout_s: int = 0
 
 
 class RunValidation(_Step, frozen=True, kw_only=True):

@@ -10,6 +10,10 @@ from enum import StrEnum
 from kube.remediation import Notification
 from kube.types import ObjectMeta, Struct
 
+BREAKER_ACKNOWLEDGED = (
+    "nodemend.dev/breaker-acknowledged"  # annotation, RFC 3339: a person believes the burst up to then
+)
+
 
 class Mode(StrEnum):
     """Observe writes only what it would do; Quarantine stops at the cordon and a page; Enforce drains and repairs."""
@@ -113,10 +117,13 @@ class PoolStatus(Struct, frozen=True, kw_only=True):
 
 
 class PolicyStatus(Struct, frozen=True, kw_only=True):
+    """`observed_at` is when the numbers were last written; numbers alone are written at most every few seconds."""
+
     observed_generation: int = 0
     pools: tuple[PoolStatus, ...] = ()
     problems: tuple[str, ...] = ()
     notifications: tuple[Notification, ...] = ()
+    observed_at: datetime | None = None
 
 
 class RemediationPolicy(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,10 @@ import msgspec
 from kube.nodehealth import HealthFinding
 from kube.types import ObjectMeta, Struct
 
+QUARANTINE = "nodemend.dev/quarantine"  # key of the taint and of the Node's annotation
+CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339: a person stops it
+REPAIRED = "nodemend.dev/repaired"  # annotation on a Remediation, RFC 3339: a person mended the node
+
 
 class Phase(StrEnum):
     """Where an incident stands; Cleared = the evidence went away before we had changed anything."""
@@ -45,12 +49,18 @@ class RemediationSpec(Struct, frozen=True, kw_only=True):
 
 
 class NodeBefore(Struct, frozen=True, kw_only=True):
-    """What the Node looked like before we touched it, and what we changed: the recipe for the exact restore."""
+    """What the Node looked like before we touched it, and what we changed: the recipe for the exact restore.
+
+    `applied_at` and `applied_version` are set once the Node was seen to carry the change, and at which resourceVersion: a
+    Node without it is from then on one that somebody changed, unless our view of it is older than that version.
+    """
 
     unschedulable: bool
     cordoned: bool
     tainted: bool
     at: datetime
+    applied_at: datetime | None = None
+    applied_version: str = ""
 
 
 class BlockedPod(Struct, frozen=True, kw_only=True):
@@ -61,17 +71,21 @@ class BlockedPod(Struct, frozen=True, kw_only=True):
 
 
 class DrainRecord(Struct, frozen=True, kw_only=True):
+    """`urgency` says how: now = by eviction, when-idle = running work is waited for and never evicted."""
+
     started_at: datetime
     deadline: datetime
     evicted: int = 0
     blocked: tuple[BlockedPod, ...] = ()
     finished_at: datetime | None = None
+    urgency: str = ""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
     """One run of a repair or of the revalidation. `result` is empty while it runs, else Succeeded or Failed.
 
     `submitted_at` is set once the Job was created: from then on it is never created again, even if it vanishes.
+    `job_failed_at` is when its Job failed, which for a reboot is not yet the end: the machine may be on its way down.
     """
 
     number: int
@@ -85,6 +99,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     result: str = ""
     message: str = ""
+    job_failed_at: datetime | None = None
 
 
 class Notification(Struct, frozen=True, kw_only=True):
@@ -112,6 +127,11 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 
 
 class RemediationStatus(Struct, frozen=True, kw_only=True):
+    """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was last seen to go.
+
+    `repaired_at` is the person's word (annotation) that was acted on; the same word never counts twice.
+    """
+
     phase: Phase = Phase.SUSPECTED
     phase_since: datetime | None = None
     message: str = ""
@@ -123,6 +143,9 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     timeline: tuple[TimelineEntry, ...] = ()
     held_by: str = ""
     closed_at: datetime | None = None
+    others_marker: str = ""
+    others_seen_at: datetime | None = None
+    repaired_at: datetime | None = None
 
 
 class Remediation(Struct, frozen=True, kw_only=True):

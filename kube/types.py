@@ -155,6 +155,7 @@ class JobCondition(Struct, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
