@@ -10,9 +10,8 @@ from enum import StrEnum
 from kube.remediation import Notification
 from kube.types import ObjectMeta, Struct
 
-BREAKER_ACKNOWLEDGED = (
-    "nodemend.dev/breaker-acknowledged"  # annotation, RFC 3339: a person believes the burst up to then
-)
+# Annotation on a policy, RFC 3339: a person believes the burst of faults up to then; the breaker lets go of it.
+BREAKER_ACKNOWLEDGED = "nodemend.dev/breaker-acknowledged"
 
 
 class Mode(StrEnum):

@@ -127,7 +127,7 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 
 
 class RemediationStatus(Struct, frozen=True, kw_only=True):
-    """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was last seen to go.
+    """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
     `repaired_at` is the person's word (annotation) that was acted on; the same word never counts twice.
     """
