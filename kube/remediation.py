@@ -129,7 +129,8 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 class RemediationStatus(Struct, frozen=True, kw_only=True):
     """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
-    `repaired_at` is the person's word (annotation) that was acted on; the same word never counts twice.
+    `held_since` is since when `held_by` holds. `repaired_at` is the person's word (annotation) that was acted on; the same
+    word never counts twice.
     """
 
     phase: Phase = Phase.SUSPECTED
@@ -146,6 +147,7 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     others_marker: str = ""
     others_seen_at: datetime | None = None
     repaired_at: datetime | None = None
+    held_since: datetime | None = None
 
 
 class Remediation(Struct, frozen=True, kw_only=True):
