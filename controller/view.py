@@ -36,11 +36,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one try to send one message: the `attempt`-th, counted from 1. An empty `error` means accepted."""
+    """What became of one try to send one message: the `attempt`-th, counted from 1. An empty `error` means accepted.
+
+    `gone`: the receiver will never take it (410): no further try. `not_before`: the receiver's own Retry-After.
+    """
 
     attempt: int
     at: datetime
     error: str = ""
+    gone: bool = False
+    not_before: datetime | None = None
 
 
 class Eviction(msgspec.Struct, frozen=True, kw_only=True):
