@@ -15,8 +15,9 @@ from kube.credentials import CannotConnect, Endpoint, TokenSource
 class KubeconfigToken:
     """The token of a kubeconfig's user; an expired one is refreshed by the library, a refused one is loaded anew."""
 
-    def __init__(self, path: str, configuration: Any) -> None:
+    def __init__(self, path: str, context: str, configuration: Any) -> None:
         self._path = path
+        self._context = context
         self._lock = threading.Lock()
         self._configuration = configuration
 
@@ -26,17 +27,20 @@ class KubeconfigToken:
 
     def renew(self, refused: str) -> bool:
         if self.header() == refused:
-            fresh = _load(self._path)
+            fresh = _load(self._path, self._context)
             with self._lock:
                 self._configuration = fresh
         return self.header() != refused
 
 
-def from_kubeconfig(path: Path) -> tuple[Endpoint, TokenSource]:
-    """Use the current context of that kubeconfig. Raises CannotConnect naming the file and what is wrong in it."""
+def from_kubeconfig(path: Path, context: str = "") -> tuple[Endpoint, TokenSource]:
+    """Use one context of that kubeconfig, its current one where none is named.
+
+    Raises CannotConnect naming the file and what is wrong in it.
+    """
     if not path.is_file():
         raise CannotConnect(f"{path}: no such kubeconfig")
-    return _credentials(str(path))
+    return _credentials(str(path), context)
 
 
 def default_path(environ: Mapping[str, str], home: Path) -> str | None:
@@ -47,13 +51,13 @@ def default_path(environ: Mapping[str, str], home: Path) -> str | None:
     return str(path) if path.is_file() else None
 
 
-def from_default(path: str) -> tuple[Endpoint, TokenSource]:
+def from_default(path: str, context: str = "") -> tuple[Endpoint, TokenSource]:
     """Use what `default_path` gave. Raises CannotConnect."""
-    return _credentials(path)
+    return _credentials(path, context)
 
 
-def _credentials(path: str) -> tuple[Endpoint, TokenSource]:
-    configuration = _load(path)
+def _credentials(path: str, context: str) -> tuple[Endpoint, TokenSource]:
+    configuration = _load(path, context)
     endpoint = Endpoint(
         server=configuration.host.rstrip("/"),
         ca_file=configuration.ssl_ca_cert or "",
@@ -63,15 +67,16 @@ def _credentials(path: str) -> tuple[Endpoint, TokenSource]:
         tls_server_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
     )
-    token = KubeconfigToken(path, configuration)
+    token = KubeconfigToken(path, context, configuration)
     if not token.header() and not endpoint.cert_file:
+        whose = f"context {context}" if context else "the current context"
         raise CannotConnect(
-            f"{path}: the current context's user has no token and no client certificate, or its plug-in failed"
+            f"{path}: the user of {whose} has no token and no client certificate, or its plug-in failed"
         )
     return endpoint, token
 
 
-def _load(path: str) -> Any:
+def _load(path: str, context: str) -> Any:
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import load_kube_config
@@ -79,7 +84,12 @@ def _load(path: str) -> Any:
 
     configuration = Configuration()
     try:
-        load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
+        load_kube_config(
+            config_file=path,
+            context=context or None,
+            client_configuration=configuration,
+            persist_config=False,
+        )
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # The library lets whatever the malformed file provoked escape: TypeError for a scalar, KeyError for a field.
         raise CannotConnect(f"{path}: not a usable kubeconfig: {error}") from error

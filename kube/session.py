@@ -43,6 +43,7 @@ def connect(
     *,
     user_agent: str,
     kubeconfig: Path | None = None,
+    context: str = "",
     server: str | None = None,
     token_file: Path | None = None,
     ca_file: Path | None = None,
@@ -55,10 +56,13 @@ def connect(
 ) -> "Session":
     """Open a session by the first way that is there: `server`, `kubeconfig`, the pod's service account, kubectl's default.
 
-    `write_guard` gives the seconds that a write may still take, 0 for none (LeaderElection.write_budget). `timeout_s` is
-    how long an answer may take; lists get at least 30 s. Raises CannotConnect.
+    `context` is one of the kubeconfig's, empty for its current one. `write_guard` gives the seconds that a write may still
+    take, 0 for none (LeaderElection.write_budget). `timeout_s` is how long an answer may take; lists get at least 30 s.
+    Raises CannotConnect.
     """
-    endpoint, token = _credentials(kubeconfig, server, token_file, ca_file, clock, environ, service_account)
+    endpoint, token = _credentials(
+        kubeconfig, context, server, token_file, ca_file, clock, environ, service_account
+    )
     return Session(
         endpoint,
         token,
@@ -72,6 +76,7 @@ def connect(
 
 def _credentials(
     kubeconfig: Path | None,
+    context: str,
     server: str | None,
     token_file: Path | None,
     ca_file: Path | None,
@@ -84,11 +89,12 @@ def _credentials(
     if server:
         return explicit(server, token_file, ca_file, clock)
     if kubeconfig:
-        return files.from_kubeconfig(kubeconfig)
-    if found := in_cluster(environ, service_account, clock):
+        return files.from_kubeconfig(kubeconfig, context)
+    # Whoever names a context means a kubeconfig, also from within a pod.
+    if not context and (found := in_cluster(environ, service_account, clock)):
         return found
     if default := files.default_path(environ, Path(environ.get("HOME") or "~").expanduser()):
-        return files.from_default(default)
+        return files.from_default(default, context)
     raise CannotConnect(
         "no way to an API server: no server with token_file and ca_file is named, no kubeconfig is named, "
         f"this is no pod (no KUBERNETES_SERVICE_HOST, {service_account}), "
