@@ -1,0 +1,182 @@
+"""kubectl-nodemend: what people type. Found by kubectl as a plugin when it is on PATH: `kubectl nodemend status`.
+
+Exit codes: 0 done, 1 the asked-for state does not hold, 2 bad use, 3 no kubeconfig, no cluster, or not allowed.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from checks.check import discover
+from cli import intent
+from cli.cluster import read_fleet
+from cli.explain import explain_node
+from cli.explain_text import explain_lines
+from cli.failure import Exit, Failure
+from cli.runbook import all_reasons, choose_reasons, list_lines, runbook_lines
+from cli.status import report_status, status_lines
+from cli.text import cleaned, say, warn
+from kube.api import Api
+from kube.clock import SYSTEM, Clock
+from kube.credentials import CannotConnect
+from kube.remediation import CANCEL, REPAIRED
+from kube.session import connect, user_agent
+
+PROGRAM = "kubectl nodemend"
+
+OpenApi = Callable[[argparse.Namespace], Api]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    return run(sys.argv[1:] if argv is None else list(argv), open_api=_connect, clock=SYSTEM)
+
+
+def run(argv: Sequence[str], *, open_api: OpenApi, clock: Clock) -> int:
+    """Run one command against the cluster that `open_api` reaches; every failure is one line on standard error."""
+    args = _parser().parse_args(argv)
+    try:
+        code: Exit = args.command(args, open_api, clock)
+    except Failure as failure:
+        warn(f"{PROGRAM}: {failure}")
+        return failure.code
+    except BrokenPipeError:
+        # `| head` closed the pipe; point stdout elsewhere, or the interpreter complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _connect(args: argparse.Namespace) -> Api:
+    try:
+        return connect(
+            kubeconfig=args.kubeconfig, context=args.context, user_agent=user_agent("kubectl-nodemend")
+        )
+    except CannotConnect as error:
+        raise Failure(str(error), Exit.MISSING) from error
+
+
+def _status(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    reading = read_fleet(open_api(args), namespace=args.namespace)
+    report = cleaned(report_status(reading, _condition_types(), clock.now()))
+    _print(args, report, status_lines(report))
+    return Exit.DONE
+
+
+def _explain(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    reading = read_fleet(open_api(args), namespace=args.namespace)
+    story = cleaned(explain_node(reading, args.node, _condition_types(), "", clock.now()))
+    _print(args, story, explain_lines(story))
+    return Exit.DONE
+
+
+def _repaired(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    return _give_word(args, REPAIRED, open_api, clock)
+
+
+def _cancel(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    return _give_word(args, CANCEL, open_api, clock)
+
+
+def _give_word(args: argparse.Namespace, annotation: str, open_api: OpenApi, clock: Clock) -> Exit:
+    api = open_api(args)
+    remediation, word = intent.prepare(
+        api, annotation=annotation, node=args.node, incident=args.incident, now=clock.now()
+    )
+    word = cleaned(word)
+    if not (word.already_given or args.yes or args.output == "json") and _on_terminal():
+        say(intent.word_lines(word, written=False))
+        if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+            warn("nothing was written")
+            return Exit.NOT_SO
+    intent.give(api, remediation, word)
+    _print(args, word, intent.word_lines(word, written=True))
+    return Exit.DONE
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    del open_api, clock  # the run-book is part of the program
+    checks = discover()
+    if args.reason is None:
+        rows = all_reasons(checks)
+        _print(args, rows, list_lines(rows))
+    else:
+        rows = choose_reasons(checks, args.reason)
+        _print(args, rows, runbook_lines(rows))
+    return Exit.DONE
+
+
+def _condition_types() -> frozenset[str]:
+    return frozenset(check.condition for check in discover())
+
+
+def _print(args: argparse.Namespace, document: object, lines: Sequence[str]) -> None:
+    if args.output == "json":
+        say([msgspec.json.format(msgspec.json.encode(document), indent=2).decode()])
+    else:
+        say(lines)
+
+
+def _shared() -> argparse.ArgumentParser:
+    """Options that may stand before or after the command: one new set each time, since defaults are kept in them."""
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, ~/.kube/config")
+    shared.add_argument(
+        "--context", metavar="NAME", help="context of the kubeconfig; default: its current one"
+    )
+    shared.add_argument("--namespace", metavar="NAME", help="where nodemend runs; default: nodemend-system")
+    shared.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
+    return shared
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        parents=[_shared()],
+        description="See and steer what nodemend does to the nodes of this cluster.",
+        epilog="Exit codes: 0 done, 1 the asked-for state does not hold, 2 bad use, 3 no cluster or not allowed.",
+    )
+    parser.set_defaults(kubeconfig=None, context="", namespace="nodemend-system", output="table")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    status = commands.add_parser("status", parents=[_shared()], help="the fleet on one screen")
+    status.set_defaults(command=_status)
+
+    explain = commands.add_parser(
+        "explain", parents=[_shared()], help="one node: what is wrong, done, and next"
+    )
+    explain.add_argument("node", metavar="NODE")
+    explain.set_defaults(command=_explain)
+
+    for name, command, words in (
+        ("repaired", _repaired, "say that an Escalated node was mended: test it, then give it back"),
+        ("cancel", _cancel, "stop the node's incident and put the node back as it was found"),
+    ):
+        sub = commands.add_parser(name, parents=[_shared()], help=words)
+        sub.add_argument("node", metavar="NODE")
+        sub.add_argument("--incident", default="", metavar="NAME", help="where a node has several open")
+        sub.add_argument(
+            "-y", "--yes", action="store_true", help="do not ask (without a terminal nothing asks)"
+        )
+        sub.set_defaults(command=command)
+
+    runbook = commands.add_parser("runbook", parents=[_shared()], help="what a reason means and what to do")
+    runbook.add_argument(
+        "reason", nargs="?", metavar="REASON", help="a reason, a condition, or a part of one"
+    )
+    runbook.set_defaults(command=_runbook)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""`explain`: the whole story of a node in one answer, with what is missing from it."""
+
+from typing import Any
+
+import pytest
+
+from kube.api import Forbidden
+from tests.cli.objects import KERNEL_LINE, Cluster, condition, finding, health, lease, node, remediation
+from tests.fakes import request_to
+
+SICK = condition("GpuXidError", "True", "Xid79FallenOffBus")
+STORY: dict[str, Any] = {
+    "message": "waits for a new boot id",
+    "heldBy": "budget: 1 of 1 out",
+    "heldSince": "2026-11-29T02:57:30Z",
+    "drain": {
+        "startedAt": "2026-11-29T02:56:00Z",
+        "deadline": "2026-11-29T03:26:00Z",
+        "evicted": 3,
+        "blocked": [
+            {"namespace": "train", "name": "job-0", "uid": "p", "why": "disruption budget job allows 0"}
+        ],
+    },
+    "attempts": [
+        {
+            "number": 1,
+            "kind": "reboot",
+            "job": "inc-1-reboot-1",
+            "bootIDBefore": "boot-1aaaaa",
+            "startedAt": "2026-11-29T02:57:00Z",
+            "deadline": "2026-11-29T03:42:00Z",
+        }
+    ],
+    "notifications": [
+        {
+            "id": "n1",
+            "sink": "oncall",
+            "transition": "open",
+            "sequence": 1,
+            "summary": "gpu-1: Xid79FallenOffBus",
+            "createdAt": "2026-11-29T02:56:00Z",
+            "sentAt": "2026-11-29T02:56:01Z",
+        },
+        {
+            "id": "n2",
+            "sink": "oncall",
+            "transition": "update",
+            "sequence": 2,
+            "summary": "s",
+            "createdAt": "2026-11-29T02:57:00Z",
+            "attempts": 5,
+            "dead": True,
+            "error": "HTTP 500",
+        },
+    ],
+    "timeline": [{"at": "2026-11-29T02:56:00Z", "phase": "Quarantined", "message": "cordoned and tainted"}],
+}
+
+
+def _cluster(phase: str = "Draining", **status: Any) -> Cluster:
+    return Cluster().add(
+        nodes=[
+            node("gpu-1", fault=SICK, unschedulable=True, annotations={"nodemend.dev/quarantine": "{}"}),
+            node("gpu-2"),
+        ],
+        healths=[health("gpu-1", findings=[finding()], driver="580.95.05", **status)],
+        remediations=[remediation("inc-1", "gpu-1", phase, **STORY)],
+        leases=[lease("nodemend-controller", holder="controller-a"), lease("gpu-1")],
+    )
+
+
+LINES = [
+    pytest.param("State:", "State: cordoned (nodemend's quarantine stands)", id="whose cordon it is"),
+    pytest.param("Agent:", "Agent: heard 2s ago, report 2m0s old", id="how fresh the report is"),
+    pytest.param("Controller:", "Controller: controller-a leads, heard 2s ago", id="who is at work"),
+    pytest.param(
+        "  GpuXidError", "GpuXidError True Xid79FallenOffBus 5m0s Xid79FallenOffBus.", id="the condition"
+    ),
+    pytest.param("  phase", "phase Draining for 4m0s, policy gpu", id="the phase"),
+    pytest.param("  held by", "held by: budget: 1 of 1 out (for 2m30s)", id="what holds it"),
+    pytest.param(
+        "  2026-11-29 02:56:00Z", "2026-11-29 02:56:00Z Quarantined cordoned and tainted", id="the timeline"
+    ),
+    pytest.param(
+        "  waits for train",
+        "waits for train/job-0: disruption budget job allows 0",
+        id="who blocks the drain",
+    ),
+    pytest.param(
+        "  deadline", "deadline 2026-11-29 03:26:00Z, 1560 s left, then it escalates", id="the deadline"
+    ),
+    pytest.param(
+        "  1    reboot",
+        "1 reboot running 2026-11-29 02:57:00Z 2026-11-29 03:42:00Z (deadline) boot-1aa -> ? -",
+        id="the attempt",
+    ),
+    pytest.param(
+        "  1    oncall",
+        "1 oncall open sent 2026-11-29 02:56:01Z gpu-1: Xid79FallenOffBus",
+        id="a page that was sent",
+    ),
+    pytest.param(
+        "  2    oncall", "2 oncall update GIVEN UP after 5 tries HTTP 500", id="a page that was given up"
+    ),
+    pytest.param(
+        "  kubectl nodemend cancel",
+        "kubectl nodemend cancel gpu-1 # stop, and give the node back as it was found",
+        id="the way out",
+    ),
+    pytest.param(
+        "  kubectl -n train",
+        "kubectl -n train get pdb # job-0 holds the drain",
+        id="where to look for the blocker",
+    ),
+    pytest.param(
+        "  kubectl nodemend runbook", "kubectl nodemend runbook Xid79FallenOffBus", id="the run-book"
+    ),
+]
+
+
+@pytest.mark.parametrize(("start", "line"), LINES)
+def test_the_story(start: str, line: str) -> None:
+    """Every part of the story has its line."""
+    assert _cluster().run("explain", "gpu-1").row(start) == line
+
+
+def test_raw_lines_stand_under_their_finding() -> None:
+    """The proof is shown as it was logged, once under the finding and once under the incident it opened."""
+    assert _cluster().run("explain", "gpu-1").out.count(f"| {KERNEL_LINE}") == 2
+
+
+def test_repaired_is_offered_only_to_an_escalated_node() -> None:
+    """The commands fit the phase."""
+    offered = "kubectl nodemend repaired gpu-1"
+    assert offered not in _cluster("Draining").run("explain", "gpu-1").out
+    assert offered in _cluster("Escalated").run("explain", "gpu-1").out
+
+
+def test_what_was_not_looked_at_is_said() -> None:
+    """Not evaluated, not readable, lost and left out: four ways of not knowing, each with its words."""
+    answer = _cluster(
+        notEvaluated=[{"check": "xid", "part": "gpu/0000:3b:00", "why": "no kernel log"}],
+        sources=[{"name": "kernel-log", "readable": False, "error": "Permission denied", "lost": 7}],
+        omitted=2,
+    ).run("explain", "gpu-1")
+    assert answer.row("  xid, gpu") == "xid, gpu/0000:3b:00: no kernel log"
+    assert answer.row("  kernel-log: Perm") == "kernel-log: Permission denied"
+    assert answer.row("  kernel-log: 7") == "kernel-log: 7 records were lost before they could be read"
+    assert answer.row("  2 entries").startswith("2 entries left out of NodeHealth")
+
+
+def test_a_healthy_node_has_a_short_story() -> None:
+    """No finding and no incident are said, not left out."""
+    answer = _cluster().run("explain", "gpu-2")
+    assert answer.code == 0
+    assert "FINDINGS\n  none\n" in answer.out
+    assert "INCIDENT\n  none, now or before\n" in answer.out
+
+
+def test_the_last_incident_is_told_when_none_is_open() -> None:
+    """After the return the story can still be read, and older ones are named."""
+    cluster = Cluster().add(
+        nodes=[node("gpu-1")],
+        remediations=[
+            remediation("inc-1", "gpu-1", "Cancelled", openedAt="2026-11-01T00:00:00Z"),
+            remediation("inc-2", "gpu-1", "Returned", closedAt="2026-11-29T02:59:00Z"),
+        ],
+    )
+    answer = cluster.run("explain", "gpu-1")
+    assert "INCIDENT inc-2" in answer.out
+    assert answer.row("  inc-1") == "inc-1 ended as Cancelled"
+    assert "kubectl nodemend cancel" not in answer.out
+
+
+def test_json_holds_the_same_story() -> None:
+    """Scripts read the same facts."""
+    told = _cluster().run("explain", "gpu-1", "-o", "json").json()
+    assert told["findings"][0]["evidence"] == [KERNEL_LINE]
+    assert told["incidents"][0]["blocked"][0]["name"] == "job-0"
+
+
+def test_tenant_text_cannot_steer_the_terminal() -> None:
+    """A process name in a kernel line is a tenant's: its escapes are gone, and it cannot start a line of its own."""
+    line = "NVRM: Xid (PCI:0000:3b:00): 79, name=\x1b]0;owned\x07\nCOMMANDS\n  rm -rf /"
+    cluster = Cluster().add(nodes=[node("gpu-1")], healths=[health("gpu-1", findings=[finding(line=line)])])
+    out = cluster.run("explain", "gpu-1").out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "  | NVRM: Xid (PCI:0000:3b:00): 79, name=]0;owned COMMANDS   rm -rf /\n" in out
+
+
+def test_an_unknown_node_is_bad_use() -> None:
+    """One sentence, with the nearest names."""
+    answer = _cluster().run("explain", "gpu-11")
+    assert (answer.code, answer.out) == (2, "")
+    assert "no node is named gpu-11 (is it gpu-1" in answer.err
+
+
+def test_forbidden_is_one_line() -> None:
+    """What the account may not do is named."""
+    cluster = _cluster()
+    cluster.api.fail_next(request_to("LIST", "/nodehealths"), Forbidden("nodehealths is forbidden", code=403))
+    answer = cluster.run("explain", "gpu-1")
+    assert (answer.code, answer.err.count("\n")) == (3, 1)
+    assert "not allowed to list nodehealths" in answer.err
