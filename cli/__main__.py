@@ -112,7 +112,7 @@ def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
         _print(args, rows, list_lines(rows))
     else:
         rows = choose_reasons(checks, args.reason)
-        _print(args, rows, runbook_lines(rows))
+        _print(args, rows, runbook_lines(checks, rows))
     return Exit.DONE
 
 

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 import msgspec
 
 from checks.check import Check
-from checks.finding import Reason
+from checks.finding import Reason, Severity
+from checks.runbook import explain
 from cli.failure import Exit, Failure
-from cli.text import table
+from cli.text import table, wrapped
 
 
 class ReasonRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason with the condition it turns True; its fields are the keys of `-o json`."""
+    """One reason and what it turns its condition: True, Unknown, or nothing; its fields are the keys of `-o json`."""
 
     condition: str
     reason: str
-    severity: str
+    turns: str
     effect: str
     urgency: str
     action: str
@@ -25,7 +26,14 @@ class ReasonRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def all_reasons(checks: Sequence[Check]) -> tuple[ReasonRow, ...]:
     """Give every reason of every check, in the checks' own order."""
-    return tuple(_row(check, reason) for check in checks for reason in check.reasons)
+    rows = []
+    for check in checks:
+        rows += [
+            _row(check, reason, "True" if reason.severity is Severity.FAULT else "nothing")
+            for reason in check.reasons
+        ]
+        rows += [_row(check, reason, "Unknown") for reason in check.unknown_reasons]
+    return tuple(rows)
 
 
 def choose_reasons(checks: Sequence[Check], asked: str) -> tuple[ReasonRow, ...]:
@@ -52,37 +60,29 @@ def choose_reasons(checks: Sequence[Check], asked: str) -> tuple[ReasonRow, ...]
     raise Failure(f"{asked!r} fits {len(like)} reasons: {names}", Exit.BAD_USE)
 
 
+def runbook_lines(checks: Sequence[Check], rows: Sequence[ReasonRow]) -> list[str]:
+    """Print the run-book of one reason, or of a condition with the list of its reasons."""
+    if len(rows) == 1:
+        return wrapped(explain(rows[0].reason, checks))
+    return [*wrapped(explain(rows[0].condition, checks)), "", *list_lines(rows)]
+
+
 def list_lines(rows: Sequence[ReasonRow]) -> list[str]:
-    """Lay all reasons out, one a line."""
+    """Lay reasons out, one a line."""
     return table(
-        ("CONDITION", "REASON", "SEVERITY", "EFFECT", "URGENCY", "ACTION", "SUMMARY"),
-        [(r.condition, r.reason, r.severity, r.effect, r.urgency, r.action, r.summary) for r in rows],
+        ("CONDITION", "REASON", "TURNS IT", "EFFECT", "URGENCY", "ACTION", "SUMMARY"),
+        [(r.condition, r.reason, r.turns, r.effect, r.urgency, r.action, r.summary) for r in rows],
     )
 
 
-def _row(check: Check, reason: Reason) -> ReasonRow:
+def _row(check: Check, reason: Reason, turns: str) -> ReasonRow:
     return ReasonRow(
         condition=check.condition,
         reason=reason.name,
-        severity=reason.severity.value,
+        turns=turns,
         effect=reason.effect.value,
         urgency=reason.urgency.value,
         action=reason.action.value,
         summary=reason.summary,
         runbook=reason.runbook,
     )
-
-
-def runbook_lines(rows: Sequence[ReasonRow]) -> list[str]:
-    """Print the run-book of each reason."""
-    lines: list[str] = []
-    for row in rows:
-        lines += [
-            f"{row.reason} ({row.condition})",
-            f"  {row.summary}",
-            f"  severity {row.severity}, effect {row.effect}, urgency {row.urgency}, action {row.action}",
-            "",
-            *row.runbook.strip().splitlines(),
-            "",
-        ]
-    return lines[:-1]

@@ -6,6 +6,7 @@ before it is laid out, for tables and JSON alike (`cleaned`).
 """
 
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -49,6 +50,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [
         "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
+    ]
+
+
+def wrapped(text: str) -> list[str]:
+    """Break text into lines that fit a terminal beside another window; words are never broken."""
+    return [
+        piece
+        for line in text.splitlines()
+        for piece in textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False) or [""]
     ]
 
 

@@ -57,7 +57,8 @@ def test_runbook_lists_every_reason() -> None:
     """Without an argument every reason has its line, and no cluster is asked."""
     cluster = Cluster()
     told = cluster.run("runbook", "-o", "json").json()
-    assert [row["reason"] for row in told] == [r.name for check in discover() for r in check.reasons]
+    known = [r.name for check in discover() for r in (*check.reasons, *check.unknown_reasons)]
+    assert [row["reason"] for row in told] == known
     assert cluster.api.requests == []
 
 
@@ -74,7 +75,7 @@ def test_runbook_finds_what_is_meant(asked: str, reason: str) -> None:
     """Nobody types a whole reason at night."""
     answer = Cluster().run("runbook", asked)
     assert answer.code == 0
-    assert answer.out.startswith(f"{reason} (GpuXidError)\n")
+    assert answer.out.startswith(f"{reason} (GpuXidError: ")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,13 @@ def test_runbook_says_when_it_cannot_choose(asked: str, words: str) -> None:
     assert failure.value.code is Exit.BAD_USE
 
 
-def test_runbook_of_a_condition_holds_all_its_reasons() -> None:
-    """A condition's name gives the run-books of every reason that turns it True."""
+def test_runbook_of_a_condition_names_all_its_reasons() -> None:
+    """A condition's name gives its own run-book, and a line for every reason, those of Unknown too."""
+    answer = Cluster().run("runbook", "gpuxiderror")
     (check,) = (check for check in discover() if check.condition == "GpuXidError")
-    assert [row.reason for row in choose_reasons(discover(), "gpuxiderror")] == [
-        r.name for r in check.reasons
-    ]
+    assert " ".join(check.runbook.split()) in " ".join(answer.out.split())
+    for reason in (*check.reasons, *check.unknown_reasons):
+        assert answer.row(f"GpuXidError   {reason.name} ").startswith(f"GpuXidError {reason.name}")
 
 
 def test_a_closed_pipe_is_no_error() -> None:
