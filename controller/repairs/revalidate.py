@@ -1,0 +1,43 @@
+"""Revalidate: the node proves itself before it is given back. It changes nothing.
+
+What it does: a Job asks the scheduler for as many GPUs as the hardware has, so that it can only start when all of them are
+offered and free, and then judges the machine as the agent does: every GPU present, no fault in the kernel log of this boot.
+When it runs: after a proven repair, after the fault went away by itself, or after a person said that they repaired it.
+Result: JSON in the pod's termination message; exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
+If it fails or cannot start: the attempt fails at its deadline, and after the policy's attempts a person is paged; the node
+stays out meanwhile.
+By hand: `nodemend-agent validate --gpus N` on the node prints the same judgement.
+"""
+
+from typing import Any
+
+from checks.finding import Action
+from controller.repairs import TERMINATION_MESSAGE, JobSettings, Order, Repair, manifest
+
+# Read-only and at their own paths, as the agent's DaemonSet has them. /dev/kmsg is the host's by privilege already; it is
+# named so that a node without one fails here, visibly, and not in the middle of a judgement.
+HOST_PATHS = {"/dev/kmsg": "/dev/kmsg", "/proc": "/proc", "/sys": "/sys"}
+
+
+def job(order: Order, settings: JobSettings) -> dict[str, Any]:
+    """Describe the Job. Raises ValueError without a number of GPUs: asking for none would prove nothing."""
+    if order.gpus < 1 or not order.gpu_resource:
+        raise ValueError("the number of GPUs that the hardware has is unknown")
+    count = str(order.gpus)
+    return manifest(
+        order,
+        settings,
+        repair=REPAIR.name,
+        command=(*order.command, "--gpus", count, "--termination-message-path", TERMINATION_MESSAGE),
+        resources={"limits": {order.gpu_resource: count}, "requests": {order.gpu_resource: count}},
+        host_paths=HOST_PATHS,
+    )
+
+
+REPAIR = Repair(
+    name="revalidate",
+    action=Action.NONE,
+    command=("nodemend-agent", "validate"),
+    job=job,
+    runbook=__doc__,
+)

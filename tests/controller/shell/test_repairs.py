@@ -1,0 +1,119 @@
+"""controller.repairs: what every Job must hold stands in every Job, and a repair that cannot prove itself describes none."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from checks.finding import Action
+from controller import repairs
+from controller.repairs import JobSettings, Order, Repair, reboot, revalidate
+from tests.controller.shell.samples import INCIDENT, NODE, UID
+
+SETTINGS = JobSettings(
+    namespace="nodemend-repairs", service_account="nodemend-repair", image="nodemend@sha256:0", host_pid=True
+)
+ORDER = Order(
+    job=f"{INCIDENT}-reboot-1",
+    incident=INCIDENT,
+    attempt=1,
+    node=NODE,
+    node_uid=UID,
+    boot_id="boot-1",
+    command=("nodemend-agent", "x"),
+    deadline_s=900,
+    gpu_resource="nvidia.com/gpu",
+    gpus=8,
+)
+ALL = [pytest.param(repair, id=repair.name) for repair in repairs.discover()]
+
+
+def test_every_module_is_found_and_a_ladder_holds_only_what_changes_something() -> None:
+    """Revalidation proves; it is no rung."""
+    assert [repair.name for repair in repairs.discover()] == ["reboot", "revalidate"]
+    assert [(repair.name, repair.action) for repair in repairs.ladder()] == [("reboot", Action.REBOOT)]
+
+
+@pytest.mark.parametrize("repair", ALL)
+def test_every_job_is_bounded_bound_to_its_node_and_without_a_token(repair: Repair) -> None:
+    """One try, a deadline, clean-up, no rights at the API server, this node only."""
+    job = repair.job(ORDER, SETTINGS)
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (
+        0,
+        900,
+        86_400,
+    )
+    assert (spec["completions"], spec["parallelism"]) == (1, 1)
+    assert (pod["restartPolicy"], pod["automountServiceAccountToken"]) == ("Never", False)
+    assert pod["serviceAccountName"] == "nodemend-repair"
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}]
+    assert "nodeName" not in pod
+
+
+@pytest.mark.parametrize("repair", ALL)
+def test_every_job_tolerates_exactly_our_own_taint_and_the_cordon(repair: Repair) -> None:
+    """A node that another incident or another reason keeps empty is not entered."""
+    assert repair.job(ORDER, SETTINGS)["spec"]["template"]["spec"]["tolerations"] == [
+        {"key": "nodemend.dev/quarantine", "operator": "Equal", "value": INCIDENT, "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+
+
+@pytest.mark.parametrize("repair", ALL)
+def test_every_job_and_its_pod_say_whose_they_are(repair: Repair) -> None:
+    """Label and UID together tell our Job from one that merely has its name."""
+    job = repair.job(ORDER, SETTINGS)
+    assert job["metadata"]["labels"]["nodemend.dev/incident"] == INCIDENT
+    assert job["spec"]["template"]["metadata"]["labels"]["nodemend.dev/incident"] == INCIDENT
+    assert job["metadata"]["annotations"] == {"nodemend.dev/node-uid": UID, "nodemend.dev/attempt": "1"}
+    assert (job["metadata"]["name"], job["metadata"]["namespace"]) == (
+        f"{INCIDENT}-reboot-1",
+        "nodemend-repairs",
+    )
+
+
+def container(job: dict[str, Any]) -> dict[str, Any]:
+    """Take the one container out of a Job."""
+    (only,) = job["spec"]["template"]["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_a_reboot_is_told_which_boot_it_must_end() -> None:
+    """So that a pod that starts late finds another boot id and does nothing."""
+    assert container(reboot.job(ORDER, SETTINGS))["command"] == ["nodemend-agent", "x", "--boot-id", "boot-1"]
+    assert container(reboot.job(ORDER, SETTINGS))["securityContext"] == {"privileged": True}
+
+
+@pytest.mark.parametrize("host_pid", [True, False])
+def test_the_hosts_processes_are_seen_only_where_configured(host_pid: bool) -> None:
+    """A sandbox's repairs get no host PIDs."""
+    settings = msgspec.structs.replace(SETTINGS, host_pid=host_pid)
+    assert reboot.job(ORDER, settings)["spec"]["template"]["spec"]["hostPID"] is host_pid
+
+
+def test_a_revalidation_reserves_every_gpu_of_the_hardware() -> None:
+    """It can only start when all are offered and free; then it is told how many it must find."""
+    told = container(revalidate.job(ORDER, SETTINGS))
+    assert told["resources"] == {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}
+    assert told["command"][-4:] == ["--gpus", "8", "--termination-message-path", "/dev/termination-log"]
+    assert told["terminationMessagePath"] == "/dev/termination-log"
+    assert all(mount["readOnly"] for mount in told["volumeMounts"])
+
+
+@pytest.mark.parametrize(
+    ("repair", "changes"),
+    [
+        pytest.param(reboot, {"boot_id": ""}, id="a reboot of an unknown boot"),
+        pytest.param(revalidate, {"gpus": 0}, id="a revalidation of no GPU"),
+        pytest.param(revalidate, {"gpu_resource": ""}, id="a revalidation of an unnamed resource"),
+    ],
+)
+def test_what_could_prove_nothing_is_not_described(repair: Any, changes: dict[str, Any]) -> None:
+    """An empty value is refused and never means anything."""
+    with pytest.raises(ValueError, match="is unknown"):
+        repair.job(msgspec.structs.replace(ORDER, **changes), SETTINGS)
