@@ -1,0 +1,424 @@
+"""Lines of the driver, in the forms that drivers, guests and tools give them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checks.xid_line import (
+    JOIN_WITHIN,
+    PROCESS_LIMIT,
+    TEXT_LIMIT,
+    IdentityLine,
+    Line,
+    OffBusLine,
+    Pending,
+    SxidLine,
+    UnreadableLine,
+    XidLine,
+    normal_pci,
+    parse,
+    printable,
+    read,
+    strip_prefix,
+)
+
+UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4C:00): 48, pid=812, name=trainer, DBE on bank 3",
+            XidLine(code=48, pci="0000:4c:00", pid=812, process="trainer", text="DBE on bank 3"),
+            id="the full form, address in capitals",
+        ),
+        pytest.param(
+            "NVRM: Xid (0000:4c:00): 62, 0a0b0c0d",
+            XidLine(code=62, pci="0000:4c:00", text="0a0b0c0d"),
+            id="an old driver writes no PCI:",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:00:06.0): 79, GPU has fallen off the bus.",
+            XidLine(code=79, pci="0000:00:06", text="GPU has fallen off the bus."),
+            id="a guest writes the function too",
+        ),
+        pytest.param("NVRM: Xid (PCI:4c:00): 62", XidLine(code=62, pci="0000:4c:00"), id="no domain"),
+        pytest.param(
+            "NVRM: Xid (PCI:00010:4c:00): 62", XidLine(code=62, pci="0010:4c:00"), id="a long domain"
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 119, pid='<unknown>', name=<unknown>, Timeout after 6s",
+            XidLine(code=119, pci="0000:4c:00", text="Timeout after 6s"),
+            id="pid and name unknown",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 94, pid=77, Contained: CE User Channel (0x9). RST: No, D-RST: Yes",
+            XidLine(
+                code=94,
+                pci="0000:4c:00",
+                pid=77,
+                text="Contained: CE User Channel (0x9). RST: No, D-RST: Yes",
+                reset_required=False,
+                reset_deferred=True,
+            ),
+            id="a pid without a name, and what the driver wants",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 95, pid=77  , name=a.out, Uncontained. RST: Yes, D-RST: No",
+            XidLine(
+                code=95,
+                pci="0000:4c:00",
+                pid=77,
+                process="a.out",
+                text="Uncontained. RST: Yes, D-RST: No",
+                reset_required=True,
+                reset_deferred=False,
+            ),
+            id="blanks behind the pid",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 46", XidLine(code=46, pci="0000:4c:00"), id="nothing behind the code"
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 154 (",
+            XidLine(code=154, pci="0000:4c:00", text="("),
+            id="a cut tail",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 31, pid=9, name=pyth",
+            XidLine(code=31, pci="0000:4c:00", pid=9, process="pyth"),
+            id="cut off inside the name",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 31, pid=9, name=ray::[x]: ): 79, Ch 00000008",
+            XidLine(code=31, pci="0000:4c:00", pid=9, process="ray::[x]: ): 79", text="Ch 00000008"),
+            id="a process name that looks like another code",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 31, pid=9, name=a\x1b[2J\u202e, Ch 8",
+            XidLine(code=31, pci="0000:4c:00", pid=9, process="a\\x1b[2J\\u202e", text="Ch 8"),
+            id="a process name with control characters",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00 GPU-I:03 GPU-CI:01): 13, pid=9, name=x, ESR",
+            XidLine(
+                code=13, pci="0000:4c:00", gpu_instance=3, compute_instance=1, pid=9, process="x", text="ESR"
+            ),
+            id="MIG: GPU and compute instance",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00 GPU-I:11): 45, Ch 1",
+            XidLine(code=45, pci="0000:4c:00", gpu_instance=11, text="Ch 1"),
+            id="MIG: GPU instance alone",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 45, pid=9, name=x, Ch 00000001 caused by previous Xid 145",
+            XidLine(
+                code=45,
+                pci="0000:4c:00",
+                pid=9,
+                process="x",
+                text="Ch 00000001 caused by previous Xid 145",
+                caused_by=145,
+            ),
+            id="the XID that caused it",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 07 (0x004505c6 0x0",
+            XidLine(
+                code=149,
+                pci="0009:01:00",
+                link=7,
+                text="NETIR_LINK_EVT  Fatal   XC0 i0 Link 07 (0x004505c6 0x0",
+            ),
+            id="NVLink 5, the closing bracket cut off",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0009:01:00): 144, SAW_MVB Fatal XC0 i0 Link -1 (0x1 0x2)",
+            XidLine(code=144, pci="0009:01:00", text="SAW_MVB Fatal XC0 i0 Link -1 (0x1 0x2)"),
+            id="NVLink 5 without a link",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 74, NVLink: fatal error detected on link 5(0x0, 0x10000)",
+            XidLine(
+                code=74, pci="0000:4c:00", link=5, text="NVLink: fatal error detected on link 5(0x0, 0x10000)"
+            ),
+            id="NVLink 4 names its link too",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 999, what",
+            XidLine(code=999, pci="0000:4c:00", text="what"),
+            id="a new code",
+        ),
+        pytest.param(
+            "NVRM: GPU 0000:4c:00.0: GPU has fallen off the bus.",
+            OffBusLine(pci="0000:4c:00", text="NVRM: GPU 0000:4c:00.0: GPU has fallen off the bus."),
+            id="off the bus without an XID",
+        ),
+        pytest.param(
+            "NVRM: GPU 4c:00.0: GPU has fallen off the bus.",
+            OffBusLine(pci="0000:4c:00", text="NVRM: GPU 4c:00.0: GPU has fallen off the bus."),
+            id="off the bus without a domain",
+        ),
+        pytest.param(
+            f"NVRM: GPU at PCI:0000:4c:00: {UUID}",
+            IdentityLine(pci="0000:4c:00", uuid=UUID),
+            id="the preamble",
+        ),
+        pytest.param(
+            "NVRM: GPU 0000:4c:00.0: GPU serial number is 1320021.",
+            IdentityLine(pci="0000:4c:00", serial="1320021"),
+            id="the serial behind an off-the-bus line",
+        ),
+        pytest.param(
+            "nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 20034, Fatal, Link 37 LTSSM Fault Up",
+            SxidLine(
+                code=20034,
+                pci="0000:07:00",
+                switch="nvidia-nvswitch2",
+                fatal=True,
+                link=37,
+                text="Fatal, Link 37 LTSSM Fault Up",
+            ),
+            id="a fatal SXID",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress PRIV error",
+            SxidLine(
+                code=12028,
+                pci="0000:07:00",
+                switch="nvidia-nvswitch0",
+                fatal=False,
+                link=32,
+                text="Non-fatal, Link 32 egress PRIV error",
+            ),
+            id="an SXID that is not fatal",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 26006, SOE HALTED",
+            SxidLine(code=26006, pci="0000:07:00", switch="nvidia-nvswitch0", text="SOE HALTED"),
+            id="an SXID that does not say",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 20009, Non-fatal, Li",
+            SxidLine(
+                code=20009, pci="0000:07:00", switch="nvidia-nvswitch0", fatal=False, text="Non-fatal, Li"
+            ),
+            id="an SXID cut off before its link",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 12033, Severity 1 Engine instance 00",
+            SxidLine(
+                code=12033,
+                pci="0000:07:00",
+                switch="nvidia-nvswitch0",
+                text="Severity 1 Engine instance 00",
+                continuation=True,
+            ),
+            id="an SXID's severity continues it",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 20034, Data {0x1, 0x2}",
+            SxidLine(
+                code=20034,
+                pci="0000:07:00",
+                switch="nvidia-nvswitch0",
+                text="Data {0x1, 0x2}",
+                continuation=True,
+            ),
+            id="an SXID's data continues it",
+        ),
+        pytest.param("NVRM: Xid (...)", UnreadableLine(text="NVRM: Xid (...)"), id="no address"),
+        pytest.param(
+            "NVRM: Xid (bad): 79", UnreadableLine(text="NVRM: Xid (bad): 79"), id="an address that is none"
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c",
+            UnreadableLine(text="NVRM: Xid (PCI:0000:4c"),
+            id="cut off in the address",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 1234567",
+            UnreadableLine(text="NVRM: Xid (PCI:0000:4c:00): 1234567"),
+            id="a code too long",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (?)",
+            UnreadableLine(text="nvidia-nvswitch0: SXid (?)"),
+            id="an SXID without address",
+        ),
+        pytest.param("NVRM: loading NVIDIA UNIX Open Kernel Module", None, id="the driver's greeting"),
+        pytest.param("NVRM: GPU4 GSP RPC buffer contains function 103", None, id="detail behind a 119"),
+        pytest.param("NVRM: GPU Board Serial Number: [N/A]", None, id="a board without a serial"),
+        pytest.param("nvidia-nvswitch0: open (major=510)", None, id="a switch that says hello"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_parse(line: str, expected: Line | None) -> None:
+    """Each form gives the same facts; what reports an error and cannot be placed is told as such."""
+    assert parse(line) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("x[1]: segfault NVRM: Xid (PCI:0000:4c:00): 79, gone", id="behind a process name"),
+        pytest.param(" NVRM: Xid (PCI:0000:4c:00): 79, gone", id="behind a blank"),
+        pytest.param(
+            "tmpfs: Unknown parameter 'x\nNVRM: Xid (PCI:0000:4c:00): 79, gone'", id="on a second line"
+        ),
+        pytest.param(
+            "NVRM: loading\nNVRM: Xid (PCI:0000:4c:00): 79, gone", id="on a second line of the driver's own"
+        ),
+    ],
+)
+def test_words_that_a_tenant_can_place_do_not_count(text: str) -> None:
+    """Other kernel messages carry text that a container chose; the driver's words count only at the very start."""
+    assert read(text, 5, None) == (None, None)
+
+
+def _read_all(texts: list[str], step: int = 1) -> list[Line]:
+    pending: Pending | None = None
+    lines: list[Line] = []
+    for number, text in enumerate(texts):
+        line, pending = read(text, number * step, pending)
+        lines += [line] if line else []
+    return lines
+
+
+PROBE = [
+    "NVRM: The NVIDIA GPU 0000:b3:00.0",
+    "NVRM: (PCI ID: 10de:2330) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+]
+
+
+@pytest.mark.parametrize(
+    ("texts", "step", "expected"),
+    [
+        pytest.param(PROBE, 1, [("0000:b3:00", 79)], id="three records"),
+        pytest.param(["\n".join(PROBE)], 1, [("0000:b3:00", 79)], id="one record of three lines"),
+        pytest.param(
+            [PROBE[0], "usb 1-1: new device", PROBE[1], "eth0: up", PROBE[2]],
+            1,
+            [("0000:b3:00", 79)],
+            id="others in between",
+        ),
+        pytest.param(
+            [
+                "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:2330) installed in this",
+                "NVRM: system has fallen off the bus and is not responding to commands.",
+            ],
+            1,
+            [("0000:b3:00", 79)],
+            id="the two lines of an older driver",
+        ),
+        pytest.param(PROBE, JOIN_WITHIN, [("", 0)], id="too far apart to belong together"),
+        pytest.param(PROBE[2:], 1, [("", 0)], id="the line that named the GPU was lost"),
+        pytest.param(
+            ["NVRM: The NVIDIA GPU no-address", *PROBE[1:]], 1, [("", 0)], id="an address that is none"
+        ),
+        pytest.param(
+            [PROBE[0], "NVRM: installed in this system is not supported by the driver."],
+            1,
+            [],
+            id="another probe message",
+        ),
+    ],
+)
+def test_off_the_bus_when_the_driver_loads(
+    texts: list[str], step: int, expected: list[tuple[str, int]]
+) -> None:
+    """A GPU that does not answer the probe has no XID; its message has several lines, in one record or in several."""
+    found = [(line.pci, 79) if isinstance(line, OffBusLine) else ("", 0) for line in _read_all(texts, step)]
+    assert found == expected
+
+
+def test_a_board_serial_belongs_to_the_preamble_before_it() -> None:
+    """UUID and serial of a GPU come as two records, and other records may lie between."""
+    lines = _read_all(
+        [f"NVRM: GPU at PCI:0000:4c:00: {UUID}", "eth0: up", "NVRM: GPU Board Serial Number: 0322518027985"]
+    )
+    assert lines == [
+        IdentityLine(pci="0000:4c:00", uuid=UUID),
+        IdentityLine(pci="0000:4c:00", serial="0322518027985"),
+    ]
+
+
+def test_a_board_serial_alone_belongs_to_nobody() -> None:
+    """Without the preamble it is not known whose serial it is."""
+    assert _read_all(["NVRM: GPU Board Serial Number: 0322518027985"]) == []
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param("4,120,81234,-;", id="a raw record"),
+        pytest.param("4,120,81234,-,caller=T1;", id="a raw record with more fields"),
+        pytest.param("[ 3606.832215] ", id="dmesg"),
+        pytest.param("[Sun Feb 23 16:24:18 2025] ", id="dmesg -T"),
+        pytest.param("kern  :warn  : 2025-01-21T04:41:44,283302+00:00 ", id="dmesg -x with times"),
+        pytest.param("kern  :err   : [   12.5] ", id="dmesg -x"),
+        pytest.param("Nov 22 14:56:44 node-7 kernel: [94555.573305] ", id="syslog"),
+        pytest.param("2026-01-01T00:00:00+00:00 node-7 kernel: ", id="journal"),
+    ],
+)
+def test_prefixes_of_other_tools_come_off(prefix: str) -> None:
+    """A saved log can be read whatever tool saved it."""
+    line = "NVRM: Xid (PCI:0000:4c:00): 46"
+    assert strip_prefix(prefix + line) == line
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        pytest.param("0000:3b:00", "0000:3b:00", id="as it should be"),
+        pytest.param("00000000:3B:00.0", "0000:3b:00", id="eight digits, capitals, function"),
+        pytest.param("3b:0.0", "0000:3b:00", id="no domain, one digit"),
+        pytest.param("10000:01:00", "10000:01:00", id="a domain above four digits stays whole"),
+    ],
+)
+def test_addresses_are_normal(address: str, expected: str) -> None:
+    """One GPU has one address, however it was written."""
+    assert normal_pci(address) == expected
+
+
+@given(st.text(), st.integers(min_value=1, max_value=300))
+def test_printable_is_bounded_and_printable(text: str, limit: int) -> None:
+    """Whatever stands in the log, what we show is one short line of printable characters."""
+    shown = printable(text, limit)
+    assert len(shown) <= limit
+    assert shown.isprintable()
+
+
+WORDS = [
+    *("NVRM: ", "Xid (", "PCI:", "0000:4c:00", "GPU-I:03", "): ", "79", ", ", "pid=", "'<unknown>'", "name="),
+    *(
+        "nvidia-nvswitch0: ",
+        "SXid (",
+        "Fatal",
+        "Link 3",
+        "fallen off the bus",
+        "The NVIDIA GPU ",
+        "\n",
+        "\x00",
+    ),
+]
+
+
+@given(
+    st.lists(
+        st.builds(
+            "".join,
+            st.lists(st.sampled_from(WORDS) | st.text(max_size=8)),
+        )
+    )
+)
+def test_no_line_makes_the_parser_raise(texts: list[str]) -> None:
+    """Built from the words of real lines and noise; what is shown stays bounded."""
+    for line in _read_all(texts):
+        if isinstance(line, XidLine):
+            assert len(line.process) <= PROCESS_LIMIT
+        if not isinstance(line, IdentityLine):
+            assert len(line.text) <= TEXT_LIMIT
