@@ -6,6 +6,7 @@ a slow or hung receiver holds up neither the loop nor another receiver. What is 
 offered again. An answer is kept until the row that it belongs to was seen to hold it.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -58,7 +59,7 @@ class Deliverer:
         self._in_flight: dict[str, int] = {}
         self._answered: dict[str, Delivery] = {}
         self._stopping = threading.Event()
-        self._queues: dict[str, queue.Queue[Errand]] = {name: queue.Queue(QUEUED) for name in senders}
+        self._queues: dict[str, queue.Queue[Errand | None]] = {name: queue.Queue(QUEUED) for name in senders}
         self._threads = [
             threading.Thread(target=self._work, args=(name,), name=f"deliver-{name}-{number}", daemon=True)
             for name in senders
@@ -103,6 +104,12 @@ class Deliverer:
     def stop(self, timeout_s: float) -> None:
         """Let the tries in flight end, at most `timeout_s` seconds; what is queued is dropped and stays in the outbox."""
         self._stopping.set()
+        for waiting in self._queues.values():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting.get_nowait()
+            for _ in range(WORKERS):
+                waiting.put_nowait(None)
         deadline = self._clock.monotonic() + timeout_s
         for thread in self._threads:
             if thread.is_alive():
@@ -110,11 +117,7 @@ class Deliverer:
 
     def _work(self, sink: str) -> None:
         waiting, sender = self._queues[sink], self._senders[sink]
-        while not self._stopping.is_set():
-            try:
-                errand = waiting.get(timeout=0.5)
-            except queue.Empty:
-                continue
+        while (errand := waiting.get()) is not None:
             if self._stopping.is_set() or not self._may_send():
                 with self._lock:
                     self._in_flight.pop(errand.id, None)

@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Sender(Protocol):
     """Sends a body under an id: `Webhook` is the real one."""
 
-    def send(self, message_id: str, body: bytes, content_type: str, now: datetime) -> Answer: ...
+    def send(self, message_id: str, body: bytes, content_type: str, now: datetime, /) -> Answer: ...
 
 
 class Webhook:
