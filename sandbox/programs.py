@@ -1,0 +1,196 @@
+"""Finds the Kubernetes programs a sandbox needs, or builds them once: `python -m sandbox.programs` does so ahead.
+
+Order: the folder that KUBEBUILDER_ASSETS names, then our cache, then (kubectl only) the PATH, then a build into the cache,
+`$XDG_CACHE_HOME/nodemend/MODULE/VERSION/bin`. A program found outside the cache counts only with the wanted minor version,
+since versions must not be mixed beyond Kubernetes' skew policy. NODEMEND_KUBERNETES_VERSION chooses another version.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.go_modules import GoModule, MissingProgramError, Progress, build, find_go
+
+__all__ = ["ALL", "MissingProgramError", "find_or_build", "wanted_modules"]
+
+KUBERNETES = "v1.37.2"  # the newest that builds; serves DeviceTaintRule as resource.k8s.io/v1
+ETCD = "v3.6.16"
+KWOK = "v0.7.0"
+ALL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+_LOCK_WITHIN_S = 2 * 3600.0
+_VERSION = re.compile(r"v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?")
+
+
+def wanted_modules(env: Mapping[str, str]) -> tuple[GoModule, ...]:
+    """Return the modules at the versions wanted. Raises ValueError for a malformed NODEMEND_KUBERNETES_VERSION."""
+    version = env.get("NODEMEND_KUBERNETES_VERSION") or KUBERNETES
+    if not _VERSION.fullmatch(version):
+        raise ValueError(f"NODEMEND_KUBERNETES_VERSION={version}: write it as in {KUBERNETES}")
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    return (
+        GoModule(
+            name="etcd",
+            path="go.etcd.io/etcd/server/v3",
+            version=ETCD,
+            packages={"etcd": "go.etcd.io/etcd/server/v3"},
+        ),
+        GoModule(
+            name="kubernetes",
+            path="k8s.io/kubernetes",
+            version=version,
+            packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
+        ),
+        GoModule(
+            name="kwok", path="sigs.k8s.io/kwok", version=KWOK, packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}
+        ),
+    )
+
+
+def find_or_build(
+    names: Iterable[str] = ALL, progress: Progress = print, env: Mapping[str, str] = os.environ
+) -> dict[str, Path]:
+    """Return where each program is, after building what is missing.
+
+    `progress` is told in words what happens, at least every 15 s while it builds, always from the calling thread.
+    Raises MissingProgramError naming what this machine lacks, and KeyError for a name that is not in `ALL`.
+    """
+    modules = {name: module for module in wanted_modules(env) for name in module.packages}
+    wanted = {name: modules[name] for name in names}
+    found = {name: path for name, module in wanted.items() if (path := _find(name, module, progress, env))}
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        go = find_go(env)
+        progress(
+            f"to build with {go}: {', '.join(missing)} (once; about 15 min on two cores when nothing is cached)"
+        )
+        with _build_lock(_cache(env), progress):
+            for position, name in enumerate(missing, 1):
+                target = _cached(name, wanted[name], env)
+                if not target.exists():  # else another process built it while we waited
+                    numbered = _numbered(progress, position, len(missing))
+                    modules_folder = _cache(env) / "go"
+                    build(
+                        wanted[name], name, target, go=go, modules=modules_folder, env=env, progress=numbered
+                    )
+                found[name] = target
+    return {name: found[name] for name in wanted}
+
+
+def minor_version(program: Path) -> tuple[str, str]:
+    """Ask `program` for its version: the minor (`1.37`) and the whole (`v1.37.2`); empty where it does not say."""
+    arguments = ["version", "--client"] if program.name == "kubectl" else ["--version"]
+    try:
+        answer = subprocess.run(
+            [str(program), *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "", ""
+    match = re.search(r"[vV]ersion:? v?(\d+\.\d+)(\S*)|^Kubernetes v(\d+\.\d+)(\S*)", answer.stdout)
+    if match is None:
+        return "", ""
+    minor, rest = (match[1], match[2]) if match[1] else (match[3], match[4])
+    return minor, f"v{minor}{rest}"
+
+
+def _find(name: str, module: GoModule, progress: Progress, env: Mapping[str, str]) -> Path | None:
+    assets = env.get("KUBEBUILDER_ASSETS")
+    if assets:
+        program = Path(assets).absolute() / name
+        refusal = _why_not_usable(program, module)
+        if refusal is None:
+            return program
+        progress(f"KUBEBUILDER_ASSETS: {refusal}")
+    cached = _cached(name, module, env)
+    if cached.exists():
+        return cached
+    if name == "kubectl":
+        on_path = shutil.which(name, path=env.get("PATH", ""))
+        if on_path and _why_not_usable(Path(on_path), module) is None:
+            return Path(on_path)
+    return None
+
+
+def _why_not_usable(program: Path, module: GoModule) -> str | None:
+    if not program.exists():
+        return f"{program} does not exist"
+    wanted = ".".join(module.version.removeprefix("v").split(".")[:2])
+    minor, whole = minor_version(program)
+    if not minor:
+        return f"{program} does not tell its version"
+    if minor == wanted:
+        return None
+    way_out = " (NODEMEND_KUBERNETES_VERSION would choose it)" if module.name == "kubernetes" else ""
+    return f"{program} is {whole}, wanted is {wanted}{way_out}"
+
+
+def _cache(env: Mapping[str, str]) -> Path:
+    return Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache") / "nodemend"
+
+
+def _cached(name: str, module: GoModule, env: Mapping[str, str]) -> Path:
+    return _cache(env) / module.name / module.version / "bin" / name
+
+
+def _numbered(progress: Progress, position: int, total: int) -> Progress:
+    return lambda line: progress(f"[{position}/{total}] {line}")
+
+
+@contextmanager
+def _build_lock(cache: Path, progress: Progress) -> Iterator[None]:
+    """Let one process build at a time; the others wait, and say so."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = (cache / "build.lock").open("w")
+    except OSError as error:
+        raise MissingProgramError(
+            f"cache folder {cache}: {error.strerror}; XDG_CACHE_HOME names another"
+        ) from error
+    with lock:
+        began = told = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - began
+                if waited > _LOCK_WITHIN_S:
+                    raise MissingProgramError(
+                        f"another process holds {cache / 'build.lock'} for too long"
+                    ) from None
+                if time.monotonic() - told >= 10:
+                    told = time.monotonic()
+                    progress(f"another process builds the programs; waiting for {waited:.0f} s so far")
+                time.sleep(0.2)
+        yield
+
+
+def main() -> int:
+    """Build all programs ahead of time and print where they are; 3 where this machine lacks something."""
+    began = time.monotonic()
+
+    def show(line: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {line}\n")
+        sys.stderr.flush()
+
+    try:
+        programs = find_or_build(progress=show)
+    except MissingProgramError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    for name, path in programs.items():
+        sys.stdout.write(f"{name:24} {path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
