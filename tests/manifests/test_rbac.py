@@ -1,0 +1,304 @@
+"""Rights, tried by doing things under the ServiceAccounts' own tokens: what is needed works, what must not be done fails."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube import paths
+from kube.api import Api, ApiError, Forbidden, NotFound, PatchType
+from kube.session import Session, connect
+from sandbox.cluster import Sandbox
+
+NODE = "rbac-node"
+SYSTEM, REPAIRS = "nodemend-system", "nodemend-repairs"
+LEADER = paths.lease(SYSTEM, "nodemend-controller")
+OTHER_LEASE = paths.lease(SYSTEM, NODE)
+KUBE_SYSTEM_POD = paths.pod("kube-system", "no-such-pod")
+
+Deed = Callable[[Api], object]
+
+
+def named(name: str, kind: str, version: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **more}
+
+
+def lease(name: str) -> dict[str, Any]:
+    return named(name, "Lease", "coordination.k8s.io/v1", spec={"holderIdentity": "test"})
+
+
+def job(name: str) -> dict[str, Any]:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return named(name, "Job", "batch/v1", spec={"suspend": True, "template": {"spec": pod}})
+
+
+def merge(path: str, body: dict[str, Any]) -> Deed:
+    return lambda api: api.patch(path, body, PatchType.MERGE)
+
+
+def strategic(path: str, body: dict[str, Any]) -> Deed:
+    return lambda api: api.patch(path, body, PatchType.STRATEGIC)
+
+
+CONDITION = {
+    "status": {"conditions": [{"type": "GpuXidError", "status": "False", "reason": "NoXid", "message": "m"}]}
+}
+CORDON = {"spec": {"unschedulable": True}}
+ANNOTATE = {"metadata": {"annotations": {"nodemend.dev/test": "x"}}}
+HEALTH = named(NODE, "NodeHealth", "nodemend.dev/v1alpha1")
+STORY = named(
+    "inc-000000000001",
+    "Remediation",
+    "nodemend.dev/v1alpha1",
+    spec={
+        "nodeName": NODE,
+        "nodeUID": "u",
+        "policy": "default",
+        "openedAt": "2026-11-29T12:00:00Z",
+        "evidence": [
+            {
+                "condition": "GpuXidError",
+                "reason": "Xid79FallenOffBus",
+                "severity": "Fault",
+                "effect": "node-out",
+                "urgency": "now",
+                "action": "REBOOT",
+                "part": {"kind": "gpu"},
+                "firstSeen": "2026-11-29T12:00:00Z",
+                "lastSeen": "2026-11-29T12:00:00Z",
+            }
+        ],
+    },
+)
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "no-such-pod"}}
+EVENT = {
+    "apiVersion": "events.k8s.io/v1",
+    "kind": "Event",
+    "metadata": {"name": "rbac-event", "namespace": "default"},
+    "regarding": {"kind": "Node", "name": NODE, "apiVersion": "v1"},
+    "reason": "Tested",
+    "action": "Test",
+    "type": "Normal",
+    "note": "n",
+    "eventTime": "2026-11-29T12:00:00.000000Z",
+    "reportingController": "nodemend-controller",
+    "reportingInstance": "i",
+}
+
+
+@pytest.fixture(scope="module")
+def scene(installed: Sandbox) -> Iterator[Sandbox]:
+    """A Node, a NodeHealth, a Remediation, a Lease of an agent and the leader's, to act upon."""
+    admin = installed.admin
+    admin.create(paths.nodes(), named(NODE, "Node", "v1"))
+    admin.create(paths.node_healths(), HEALTH)
+    admin.create(paths.remediations(), STORY)
+    for name in (NODE, "nodemend-controller"):
+        admin.create(paths.leases(SYSTEM), lease(name))
+    yield installed
+    removed = [
+        paths.node(NODE),
+        paths.node_health(NODE),
+        paths.remediation("inc-000000000001"),
+        OTHER_LEASE,
+        LEADER,
+        paths.job(REPAIRS, "rbac-job"),
+        f"{paths.events('default')}/rbac-event",
+    ]
+    for path in removed:
+        try:
+            admin.delete(path)
+        except NotFound:
+            continue
+
+
+def session(sandbox: Sandbox, namespace: str, account: str) -> Session:
+    return connect(
+        server=sandbox.server,
+        token_file=sandbox.token_file(namespace, account),
+        ca_file=sandbox.ca_file,
+        user_agent="rbac-test",
+    )
+
+
+@pytest.fixture(scope="module")
+def agent(scene: Sandbox) -> Iterator[Session]:
+    opened = session(scene, SYSTEM, "nodemend-agent")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def controller(scene: Sandbox) -> Iterator[Session]:
+    opened = session(scene, SYSTEM, "nodemend-controller")
+    yield opened
+    opened.close()
+
+
+def watch(path: str) -> Deed:
+    return lambda api: list(api.stream(path, {"watch": "1", "timeoutSeconds": "1"}, read_timeout_s=10))
+
+
+AGENT_MAY: list[tuple[Deed, str]] = [
+    (lambda api: api.get(paths.node(NODE)), "read its Node"),
+    (strategic(paths.node_status(NODE), CONDITION), "publish its conditions"),
+    (lambda api: api.get(paths.node_healths()), "list NodeHealths"),
+    (watch(paths.node_healths()), "watch its NodeHealth"),
+    (merge(paths.node_health(NODE), ANNOTATE), "patch its NodeHealth"),
+    (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "report its status"),
+    (lambda api: api.get(OTHER_LEASE), "read its Lease"),
+    (merge(OTHER_LEASE, {"spec": {"holderIdentity": "x"}}), "renew its Lease"),
+]
+AGENT_MUST_NOT: list[tuple[Deed, str]] = [
+    (strategic(paths.node(NODE), CORDON), "cordon"),
+    (lambda api: api.get(paths.nodes()), "list Nodes"),
+    (lambda api: api.delete(paths.node(NODE)), "delete a Node"),
+    (lambda api: api.get(paths.pods()), "list pods"),
+    (lambda api: api.create(paths.eviction("default", "p"), EVICTION), "evict"),
+    (lambda api: api.delete(paths.node_health(NODE)), "delete a NodeHealth"),
+    (lambda api: api.get(paths.remediations()), "read Remediations"),
+    (lambda api: api.get(paths.policies()), "read policies"),
+    (lambda api: api.create(paths.jobs(REPAIRS), job("j")), "start a repair"),
+    (lambda api: api.get(paths.leases("kube-node-lease")), "read the kubelets' Leases"),
+    (lambda api: api.get("/api/v1/secrets"), "read secrets"),
+]
+CONTROLLER_MAY: list[tuple[Deed, str]] = [
+    (lambda api: api.get(paths.nodes()), "list Nodes"),
+    (watch(paths.nodes()), "watch Nodes"),
+    (lambda api: api.get(paths.pods()), "list pods"),
+    (lambda api: api.get(paths.daemonsets()), "list DaemonSets"),
+    (strategic(paths.node(NODE), CORDON), "cordon"),
+    (strategic(paths.node_status(NODE), CONDITION), "turn a silent agent's condition Unknown"),
+    (merge(paths.node_health(NODE), {"spec": {"clearedBy": "x"}}), "clear evidence"),
+    (lambda api: api.create(paths.jobs(REPAIRS), job("rbac-job")), "start a repair"),
+    (lambda api: api.get(paths.jobs(REPAIRS)), "list repairs"),
+    (lambda api: api.get(paths.remediations()), "list Remediations"),
+    (merge(paths.remediation_status("inc-000000000001"), {"status": {"message": "m"}}), "save a Remediation"),
+    (merge(paths.policy_status("default"), {"status": {"problems": []}}), "save a policy's status"),
+    (lambda api: api.get(paths.leases(SYSTEM)), "read the agents' Leases"),
+    (merge(LEADER, {"spec": {"holderIdentity": "x"}}), "renew the leader Lease"),
+    (lambda api: api.create(paths.events("default"), EVENT), "write an event"),
+    (lambda api: api.delete(paths.remediation("inc-000000000001")), "delete an old Remediation"),
+    (lambda api: api.create(paths.remediations(), STORY), "open a Remediation"),
+]
+CONTROLLER_MUST_NOT: list[tuple[Deed, str]] = [
+    (lambda api: api.delete(KUBE_SYSTEM_POD), "delete a pod, which would pass by its disruption budget"),
+    (lambda api: api.delete(paths.node(NODE)), "delete a Node"),
+    (lambda api: api.create(paths.jobs("default"), job("j")), "start a Job elsewhere"),
+    (lambda api: api.get(paths.jobs("default")), "read Jobs elsewhere"),
+    (lambda api: api.delete(paths.job(REPAIRS, "rbac-job")), "delete a repair"),
+    (merge(OTHER_LEASE, {"spec": {"holderIdentity": "x"}}), "renew an agent's Lease"),
+    (merge(paths.policy("default"), {"spec": {"mode": "Enforce"}}), "change a policy"),
+    (merge(paths.remediation("inc-000000000001"), ANNOTATE), "answer its own incident as a person"),
+    (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "write an agent's report"),
+    (lambda api: api.create(paths.node_healths(), HEALTH), "make up a NodeHealth"),
+    (lambda api: api.create(paths.pods(REPAIRS), named("p", "Pod", "v1")), "start a pod by itself"),
+    (lambda api: api.get("/api/v1/secrets"), "read secrets"),
+    (lambda api: api.create(paths.token_request(REPAIRS, "nodemend-repair"), {}), "ask for a token"),
+]
+
+
+def table(rows: list[tuple[Deed, str]]) -> list[Any]:
+    return [pytest.param(deed, id=name) for deed, name in rows]
+
+
+@pytest.mark.parametrize("deed", table(AGENT_MAY))
+def test_the_agent_may(agent: Session, deed: Deed) -> None:
+    """Whatever it needs on its node works under its own token."""
+    deed(agent)
+
+
+@pytest.mark.parametrize("deed", table(AGENT_MUST_NOT))
+def test_the_agent_must_not(agent: Session, deed: Deed) -> None:
+    """An agent that was taken over can neither cordon, nor evict, nor repair, nor look around."""
+    with pytest.raises(Forbidden):
+        deed(agent)
+
+
+@pytest.mark.parametrize("deed", table(CONTROLLER_MAY))
+def test_the_controller_may(controller: Session, deed: Deed) -> None:
+    """Whatever its steps need works under its own token."""
+    deed(controller)
+
+
+@pytest.mark.parametrize("deed", table(CONTROLLER_MUST_NOT))
+def test_the_controller_must_not(controller: Session, deed: Deed) -> None:
+    """It evicts and never deletes, repairs only through Jobs in its own namespace, and cannot change its own orders."""
+    with pytest.raises(Forbidden):
+        deed(controller)
+
+
+def test_the_controller_evicts_through_the_eviction_api(controller: Session) -> None:
+    """The right is there: the server looks for the pod and answers that there is none."""
+    with pytest.raises(NotFound):
+        controller.create(paths.eviction("default", "no-such-pod"), EVICTION)
+
+
+def test_the_repair_account_may_nothing(scene: Sandbox) -> None:
+    """Its token, had a pod one, would open nothing: not even what stands in its own namespace."""
+    repair = session(scene, REPAIRS, "nodemend-repair")
+    deeds: list[Deed] = [
+        lambda api: api.get(paths.node(NODE)),
+        lambda api: api.get(paths.pods(REPAIRS)),
+        lambda api: api.get(paths.jobs(REPAIRS)),
+        lambda api: api.get(paths.remediations()),
+        lambda api: api.get(f"/api/v1/namespaces/{REPAIRS}/secrets"),
+    ]
+    try:
+        for deed in deeds:
+            with pytest.raises(Forbidden):
+                deed(repair)
+    finally:
+        repair.close()
+
+
+def test_a_pod_of_a_repair_gets_no_token(scene: Sandbox) -> None:
+    """No volume with a token is put into a pod that runs as the repair account."""
+    pod = named(
+        "rbac-pod",
+        "Pod",
+        "v1",
+        spec={"serviceAccountName": "nodemend-repair", "containers": [{"name": "c", "image": "i"}]},
+    )
+    made = msgspec.json.decode(scene.admin.create(paths.pods(REPAIRS), pod))
+    scene.admin.delete(paths.pod(REPAIRS, "rbac-pod"))
+
+    assert "volumes" not in made["spec"]
+
+
+def test_a_person_with_the_operator_role_may_answer_incidents_and_nothing_else(scene: Sandbox) -> None:
+    """`repaired` and `cancel` work; changing a policy, cordoning or evicting needs other rights."""
+    admin = scene.admin
+    binding = named(
+        "rbac-operator",
+        "ClusterRoleBinding",
+        "rbac.authorization.k8s.io/v1",
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodemend-operator"},
+        subjects=[{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    )
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    admin.create(bindings, binding)
+    person = session(scene, "default", "default")
+    story = paths.remediation("inc-000000000001")
+    try:
+        for path in (paths.nodes(), paths.node_healths(), paths.remediations(), paths.policies()):
+            person.get(path)
+        person.patch(story, ANNOTATE, PatchType.MERGE)
+        for refused in (
+            merge(paths.remediation_status("inc-000000000001"), {"status": {"phase": "Returned"}}),
+            merge(paths.policy("default"), {"spec": {"mode": "Enforce"}}),
+            strategic(paths.node(NODE), CORDON),
+            merge(paths.node_health(NODE), ANNOTATE),
+        ):
+            with pytest.raises(Forbidden):
+                refused(person)
+    finally:
+        admin.delete(f"{bindings}/rbac-operator")
+        person.close()
+
+
+def test_every_refusal_here_is_rbacs(agent: Session) -> None:
+    """The words name the account and the right, so that an admission policy is not mistaken for RBAC."""
+    with pytest.raises(ApiError, match=r"nodemend-agent.*cannot list resource"):
+        agent.get(paths.nodes())
