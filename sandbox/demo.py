@@ -1,0 +1,250 @@
+"""nodemend-demo: the main job on a real Kubernetes with simulated GPU nodes, watched from outside.
+
+Act 1: one GPU falls off the bus; the node leaves service, is drained, rebooted, proven, tested and given back.
+Act 2: an application's XID; nothing may happen to its node. Act 3: half of the fleet fails at once; breaker and budget hold.
+The kernel records are raw records on each node's own pipe; reboots are simulated; everything else is the product itself.
+Exit: 0 the loop closed and acts 2 and 3 held, 1 not, 3 this machine lacks something (named).
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from kube.clock import SYSTEM
+from kube.policy import PoolStatus
+from kube.remediation import Phase
+from sandbox import actors, workloads
+from sandbox.acts import loop_milestones, tainted
+from sandbox.cluster import Sandbox
+from sandbox.install import install
+from sandbox.nodes import SimulatedNode, create
+from sandbox.programs import MissingProgramError
+from sandbox.receiver import Receiver
+from sandbox.stage import Stage
+from sandbox.story import Reached, Story
+from sandbox.watching import Watching
+
+NODES = 8
+LOOP_LIMIT_S = 120.0
+HOLD_S = 8.0
+APPLICATION_XID = (
+    31,
+    "Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f_a0000000",
+)
+OFF_THE_BUS = (79, "GPU has fallen off the bus.")
+
+
+class LoopPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """One milestone of the closed loop, for --json."""
+
+    name: str
+    after_s: float
+    at: str
+    detail: str
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What --json writes."""
+
+    closed: bool = False
+    phases: list[LoopPhase] = []
+    application_xid_untouched: bool = False
+    budget_held: bool = False
+    breaker_held: bool = False
+    chain: str = "kwok"
+    source: str = "raw kernel records on a named pipe per simulated node"
+    reboot: str = "simulated"
+    missing: list[str] = []
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="nodemend-demo", description="nodemend's main job, end to end, on this machine"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write what was measured to FILE")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the cluster up at the end until Enter is pressed"
+    )
+    arguments = parser.parse_args(argv)
+    stage = Stage(sys.stdout)
+    report = Report()
+    try:
+        _play(stage, report, keep=arguments.keep)
+    except MissingProgramError as error:
+        stage.fail(f"this machine lacks something: {error}")
+        report.missing.append(str(error))
+        _write(arguments.json, report)
+        return 3
+    except KeyboardInterrupt:
+        stage.fail("interrupted")
+        _write(arguments.json, report)
+        return 1
+    _write(arguments.json, report)
+    held = report.closed and report.application_xid_untouched and report.budget_held and report.breaker_held
+    stage.verdict(
+        held, report.closed, report.application_xid_untouched, report.budget_held and report.breaker_held
+    )
+    return 0 if held else 1
+
+
+def _write(path: Path | None, report: Report) -> None:
+    if path is not None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+
+
+def _play(stage: Stage, report: Report, *, keep: bool) -> None:
+    stage.heading("A real Kubernetes on this machine, with simulated GPU nodes")
+    with Sandbox(progress=stage.say) as sandbox, Receiver(sandbox.state_dir / "receiver") as receiver:
+        install(sandbox, overlay="enforce")
+        nodes = create(sandbox, [f"gpu-{number}" for number in range(1, NODES + 1)])
+        stage.say(f"{NODES} nodes of {nodes[0].platform.name}, {len(nodes[0].gpus)} GPUs each, are Ready")
+        workloads.start(sandbox, replicas=2 * NODES, gpus=2)
+        with (
+            actors.started(sandbox, nodes, receiver=receiver),
+            Watching(sandbox.admin, SYSTEM, receiver) as watching,
+        ):
+            if not _wait_until_watched(stage, watching, nodes):
+                return
+            report.closed = _act_1(stage, report, watching, nodes[2])
+            report.application_xid_untouched = _act_2(stage, watching, nodes[4])
+            report.breaker_held, report.budget_held = _act_3(stage, watching, receiver, nodes)
+            stage.lines_to_look(sandbox.admin_kubeconfig, nodes[2].name)
+            if keep:
+                stage.wait_for_enter()
+
+
+def _wait_until_watched(stage: Stage, watching: Watching, nodes: list[SimulatedNode]) -> bool:
+    def ready() -> bool:
+        conditions = [node.condition("GpuXidError") for node in watching.nodes.values()]
+        looked = sum(1 for condition in conditions if condition and condition.status == "False")
+        working = sum(1 for pod in watching.pods.values() if pod.status.phase == "Running")
+        return looked == len(nodes) and working == 2 * NODES
+
+    if watching.wait_for(ready, 60):
+        stage.say("every node is watched (GpuXidError=False), 16 pods run, the controller leads")
+        return True
+    stage.fail("the agents or the pods did not come up within 60 s")
+    return False
+
+
+def _act_1(stage: Stage, report: Report, watching: Watching, node: SimulatedNode) -> bool:
+    pods = len(watching.work_on(node.name))
+    stage.heading(f"Act 1: a GPU of {node.name} falls off the bus; {pods} pods run there")
+    story = Story(
+        node=node.name, milestones=loop_milestones(node.boot_id, pods), clock=SYSTEM, tell=stage.milestone
+    )
+    story.restart_clock()
+    line = node.write_xid(*OFF_THE_BUS, gpu=3)
+    stage.record(line)
+    watching.follow(story)
+    closed = story.wait(LOOP_LIMIT_S)
+    report.phases = [_phase(reached) for reached in story.reached]
+    if not closed:
+        stage.fail("not reached: " + ", ".join(story.missing()))
+    stage.timeline(story.reached)
+    return closed
+
+
+def _phase(reached: Reached) -> LoopPhase:
+    return LoopPhase(
+        name=reached.name,
+        after_s=round(reached.after_s, 3),
+        at=reached.at.isoformat(timespec="milliseconds"),
+        detail=reached.words,
+    )
+
+
+def _act_2(stage: Stage, watching: Watching, node: SimulatedNode) -> bool:
+    stage.heading(
+        f"Act 2: an application on {node.name} makes the driver report XID 31; the node must not be touched"
+    )
+    before = watching.nodes.get(node.name)
+    pods = {pod.metadata.uid for pod in watching.work_on(node.name)}
+    stage.record(node.write_xid(*APPLICATION_XID, gpu=1))
+
+    def warned() -> bool:
+        health = watching.healths.get(node.name)
+        return health is not None and any(one.severity == "Warning" for one in health.status.findings)
+
+    if not watching.wait_for(warned, 30):
+        stage.fail("the warning was not shown in NodeHealth within 30 s")
+        return False
+    stage.say("NodeHealth shows it as a warning")
+    watching.wait_for(lambda: False, 3)
+    after = watching.nodes.get(node.name)
+    condition = after.condition("GpuXidError") if after else None
+    untouched = (
+        before is not None
+        and after is not None
+        and before.spec == after.spec
+        and condition is not None
+        and condition.status == "False"
+        and pods == {pod.metadata.uid for pod in watching.work_on(node.name)}
+        and watching.scene(node.name).remediation is None
+    )
+    stage.outcome(untouched, "3 s later: condition False, no cordon, no taint, no eviction, no incident")
+    return untouched
+
+
+def _act_3(
+    stage: Stage, watching: Watching, receiver: Receiver, nodes: list[SimulatedNode]
+) -> tuple[bool, bool]:
+    sick = [nodes[number] for number in (0, 1, 5, 6)]
+    names = {node.name for node in sick}
+    stage.heading(f"Act 3: {len(sick)} of {NODES} nodes fail in one instant; breaker and budget must hold")
+    pods = {pod.metadata.uid for name in names for pod in watching.work_on(name)}
+    for node in sick:
+        node.write_xid(*OFF_THE_BUS, gpu=0)
+
+    def all_true() -> bool:
+        seen = [watching.nodes.get(name) for name in names]
+        return all(node and (c := node.condition("GpuXidError")) and c.status == "True" for node in seen)
+
+    def breaker() -> str:
+        return next((pool.breaker for pool in _pools(watching) if pool.breaker), "")
+
+    def budget() -> str:
+        return next((pool.budget for pool in _pools(watching) if pool.budget), "")
+
+    watching.wait_for(lambda: all_true() and bool(breaker()) and bool(budget()), 30)
+    watching.wait_for(lambda: False, HOLD_S)
+    cordoned = [name for name in names if (seen := watching.nodes.get(name)) and seen.spec.unschedulable]
+    marked = [name for name in names if (seen := watching.nodes.get(name)) and tainted(seen)]
+    busy = [one for one in watching.remediations.values() if one.spec.node_name in names]
+    repairs = [row for one in busy for row in one.status.attempts if row.kind == "reboot"]
+    left = len(pods & {pod.metadata.uid for name in names for pod in watching.work_on(name)})
+    pages = [m for m in receiver.accepted if m.type == "dev.nodemend.breaker.open"]
+    limit = max(1, NODES * 30 // 100)
+    stage.say(
+        f"conditions True on {len(sick)} nodes; cordoned {len(cordoned)} (limit 30 % = {limit}), tainted {len(marked)}"
+    )
+    for one in sorted(busy, key=lambda one: one.spec.node_name):
+        stage.say(f"  {one.spec.node_name}: {one.status.phase.value}: {one.status.message}")
+    breaker_held = bool(breaker()) and not repairs and left == len(pods) and len(pages) == 1
+    stage.outcome(
+        breaker_held, f"breaker: {breaker() or 'did not trip'}; no drain, no repair, {len(pages)} page"
+    )
+    budget_held = bool(budget()) and len(cordoned) <= limit
+    stage.outcome(budget_held, f"budget: {budget() or 'not named'}")
+    returned = sum(1 for one in watching.remediations.values() if one.status.phase is Phase.RETURNED)
+    stage.say(f"incidents returned so far: {returned}; messages at the receiver: {_kinds(receiver)}")
+    return breaker_held, budget_held
+
+
+def _pools(watching: Watching) -> list[PoolStatus]:
+    return [pool for policy in watching.policies.values() for pool in policy.status.pools]
+
+
+def _kinds(receiver: Receiver) -> str:
+    kinds: dict[str, int] = {}
+    for message in receiver.accepted:
+        kinds[message.type] = kinds.get(message.type, 0) + 1
+    return ", ".join(f"{kind} x{count}" for kind, count in sorted(kinds.items())) or "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
