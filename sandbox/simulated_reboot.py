@@ -8,18 +8,19 @@ Like `nodemend-agent reboot` it refuses unless the machine still runs in the boo
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NODE_DIR = "NODEMEND_SANDBOX_NODE_DIR"
 _REQUEST = "reboot-requested"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Ask for the reboot: 0 asked, 1 refused since the machine is in another boot, 2 bad use, 3 no simulated machine."""
     parser = argparse.ArgumentParser(prog="simulated_reboot", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--boot-id", required=True, help="the boot that is to end")
     wanted = parser.parse_args(arguments).boot_id
-    root = os.environ.get(NODE_DIR, "")
+    root = environ.get(NODE_DIR, "")
     boot_id_file = Path(root, "proc/sys/kernel/random/boot_id")
     if not root or not boot_id_file.is_file():
         print(f"{NODE_DIR} is {root!r}: not the folder of a simulated machine", file=sys.stderr)

@@ -1,0 +1,376 @@
+"""The pod player: pure parts as tables, then real processes, real pods, a real reboot's story."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from kube import paths
+from kube.api import NotFound
+from kube.types import Job, Pod
+from sandbox import nodes as simulated
+from sandbox.cluster import Sandbox
+from sandbox.install import install
+from sandbox.machine import Machine
+from sandbox.nodes import Reboots, SimulatedNode, xid_line
+from sandbox.platforms import platform
+from sandbox.played_pod import Container, EnvVar
+from sandbox.pod_player import (
+    AGENT_COMMAND,
+    NAMESPACE,
+    REBOOT_COMMAND,
+    VALIDATE_COMMAND,
+    PodPlayer,
+    command_line,
+    why_not_run,
+)
+from sandbox.simulated_reboot import NODE_DIR, main, take_request
+
+PYTHON = (sys.executable, "-c")
+T = TypeVar("T")
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[SimulatedNode]:
+    """A simulated node without a cluster."""
+    node = SimulatedNode("gpu-1", platform("HGX H100 8-GPU"), tmp_path / "gpu-1")
+    yield node
+    node.close()
+
+
+@pytest.mark.parametrize(
+    ("argv", "refused"),
+    [
+        pytest.param([*REBOOT_COMMAND, "--boot-id", "b"], False, id="the simulated reboot runs"),
+        pytest.param([*VALIDATE_COMMAND, "--gpus", "8"], False, id="the product's own validation runs"),
+        pytest.param([*AGENT_COMMAND, "reboot", "--boot-id", "b"], True, id="the product's own reboot does not"),
+        pytest.param([*AGENT_COMMAND, "--config", "validate", "reboot"], True, id="nor under a disguise"),
+        pytest.param(["nodemend-agent", "reboot"], True, id="nor by its installed name"),
+        pytest.param(["nsenter", "--target", "1", "--", "systemctl", "reboot"], True, id="nothing enters PID 1"),
+        pytest.param([*PYTHON, "pass"], True, id="no other program runs unless a test names it"),
+        pytest.param([], True, id="no command at all is refused"),
+    ],
+)  # fmt: skip
+def test_only_harmless_commands_ever_run(argv: list[str], refused: bool) -> None:
+    """A repair of the sandbox cannot hurt the machine below it, whatever the controller was told."""
+    assert (why_not_run(argv) is not None) is refused
+
+
+def test_a_test_may_name_further_programs() -> None:
+    """By their first words, compared one by one."""
+    assert why_not_run([*PYTHON, "pass"], [PYTHON]) is None
+    assert why_not_run(["pythonX", "-c"], [PYTHON]) == (
+        "the sandbox does not run 'pythonX -c' on the machine below it"
+    )
+
+
+def test_a_command_finds_its_machine(alone: SimulatedNode, tmp_path: Path) -> None:
+    """Variables are replaced as Kubernetes does; the termination message lands in the pod's own folder."""
+    container = Container(
+        name="c",
+        command=("prog", "$(NODEMEND_SANDBOX_NODE_DIR)/proc", "$(OWN)", "$(UNKNOWN)", "$$"),
+        args=("--message", "/dev/termination-log"),
+        env=(EnvVar(name="OWN", value="v"), EnvVar(name="FROM_FIELD")),
+    )
+    argv, env = command_line(container, alone, tmp_path / "pod")
+
+    log = str(tmp_path / "pod" / "termination-log")
+    assert argv == ["prog", f"{alone.root}/proc", "v", "$(UNKNOWN)", "$$", "--message", log]
+    assert (env["NODE_NAME"], env["OWN"], env.get("FROM_FIELD")) == ("gpu-1", "v", None)
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "status", "asked"),
+    [
+        pytest.param(None, 0, True, id="the boot it was told to end still runs: it asks"),
+        pytest.param("another", 1, False, id="that boot has ended already: it refuses"),
+    ],
+)
+def test_the_reboot_ends_only_the_boot_it_was_told(
+    alone: SimulatedNode, boot_id: str | None, status: int, asked: bool
+) -> None:
+    """A command that comes late cannot end a second boot; what it asks for is taken once."""
+    before = alone.boot_id
+
+    assert main(["--boot-id", boot_id or before], {NODE_DIR: str(alone.root)}) == status
+    assert take_request(alone.root) == (before if asked else None)
+    assert take_request(alone.root) is None
+    assert alone.boot_id == before
+
+
+def test_the_reboot_needs_a_simulated_machine(tmp_path: Path) -> None:
+    """Started anywhere else it does nothing and says why."""
+    assert main(["--boot-id", "b"], {}) == 3
+    assert main(["--boot-id", "b"], {NODE_DIR: str(tmp_path)}) == 3
+
+
+def test_an_xid_line_names_the_gpu_without_its_function(alone: SimulatedNode) -> None:
+    """As the driver writes it (kernel log of a real node)."""
+    line = alone.write_xid(79, "GPU has fallen off the bus.", gpu=3)
+
+    assert line == (
+        "NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    )
+    assert xid_line("0000:3b:00", 31, "x", pid="7", name="python").startswith(
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, x"
+    )
+    assert alone.lines_written == 3
+
+
+# On the real API server
+
+
+class Stage:
+    """A node, the player on it, and Jobs of the repairs' namespace."""
+
+    def __init__(self, sandbox: Sandbox, node: SimulatedNode) -> None:
+        self.sandbox = sandbox
+        self.node = node
+        self.jobs: list[str] = []
+
+    def run(self, name: str, *command: str, **pod: Any) -> None:
+        spec = {
+            "restartPolicy": "Never",
+            "serviceAccountName": "nodemend-repair",
+            "nodeSelector": {"kubernetes.io/hostname": self.node.name},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "c", "image": "i", "command": list(command)}],
+            **pod,
+        }
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"backoffLimit": 0, "template": {"spec": spec}},
+        }
+        self.sandbox.admin.create(paths.jobs(NAMESPACE), body)
+        self.jobs.append(name)
+
+    def pod(self, job: str) -> Pod | None:
+        query = {"labelSelector": f"batch.kubernetes.io/job-name={job}"}
+        raw = self.sandbox.admin.get(paths.pods(NAMESPACE), query)
+        items = msgspec.json.decode(raw)["items"]
+        return msgspec.convert(items[0], Pod) if items else None
+
+    def ended(self, job: str) -> Pod:
+        def look() -> Pod | None:
+            pod = self.pod(job)
+            return pod if pod is not None and pod.status.phase in ("Succeeded", "Failed") else None
+
+        return eventually(look, f"the pod of Job {job} to end")
+
+    def job(self, name: str) -> Job:
+        return msgspec.json.decode(self.sandbox.admin.get(paths.job(NAMESPACE, name)), type=Job)
+
+
+def eventually(look: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {timeout_s:g} s for {what}")
+
+
+@pytest.fixture(scope="module")
+def stage(sandbox: Sandbox) -> Iterator[Stage]:
+    install(sandbox)
+    (node,) = simulated.create(sandbox, ["player-node"])
+    player = PodPlayer(sandbox, [node], also_allowed=[PYTHON])
+    player.start()
+    yield Stage(sandbox, node)
+    player.stop()
+    sandbox.kubectl("delete", "jobs", "--all", "-n", NAMESPACE)
+    node.delete(sandbox.admin)
+    node.close()
+
+
+def terminated(pod: Pod) -> tuple[int, str]:
+    """The exit code and the termination message of a pod's only container."""
+    (status,) = pod.status.container_statuses
+    assert status.state.terminated is not None
+    return status.state.terminated.exit_code, status.state.terminated.message
+
+
+MESSAGE = "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(os.environ['NODE_NAME'])"
+
+
+def test_a_jobs_command_is_really_run(stage: Stage) -> None:
+    """Its exit status, its termination message and the Job's success are real."""
+    stage.run("really", *PYTHON, MESSAGE, "/dev/termination-log")
+    pod = stage.ended("really")
+    eventually(lambda: stage.job("really").status.succeeded or None, "the Job to succeed")
+
+    assert (pod.status.phase, terminated(pod)) == ("Succeeded", (0, "player-node"))
+
+
+def test_a_command_that_fails_fails_its_job(stage: Stage) -> None:
+    """A status other than 0 is a failed pod, and with backoffLimit 0 a failed Job."""
+    stage.run("fails", *PYTHON, "raise SystemExit(3)")
+    pod = stage.ended("fails")
+    eventually(lambda: stage.job("fails").status.failed or None, "the Job to fail")
+
+    assert (pod.status.phase, terminated(pod)) == ("Failed", (3, ""))
+
+
+def test_a_command_that_is_refused_says_so_in_its_pod(stage: Stage) -> None:
+    """126, as a shell says of what it may not execute."""
+    stage.run("refused", "systemctl", "reboot")
+
+    assert terminated(stage.ended("refused")) == (
+        126,
+        "the sandbox does not run 'systemctl reboot' on the machine below it",
+    )
+
+
+SLEEPS = (
+    "import os, pathlib, signal, sys, time\n"
+    "out = pathlib.Path(os.environ['NODEMEND_SANDBOX_POD_DIR'])\n"
+    "signal.signal(signal.SIGTERM, lambda *_: ((out / 'terminated').touch(), sys.exit(0)))\n"
+    "(out / 'started').touch()\n"
+    "time.sleep(300)\n"
+)
+
+
+def test_a_deleted_pod_is_asked_to_end_and_then_goes(stage: Stage) -> None:
+    """SIGTERM first; the object goes when its process has ended, as with a kubelet."""
+    stage.run("deleted", *PYTHON, SLEEPS)
+    pods = stage.node.root / "pods"
+    (started,) = eventually(lambda: list(pods.glob("*/started")) or None, "the process to start")
+    pod = stage.pod("deleted")
+    assert pod is not None
+    stage.sandbox.kubectl("delete", "job", "deleted", "-n", NAMESPACE, "--wait=false")
+    eventually(lambda: stage.pod("deleted") is None or None, "the pod to go")
+
+    assert started.parent.name == pod.metadata.uid
+    assert (started.parent / "terminated").exists()
+
+
+class FakeAgent:
+    """Notes what its machine does to it, and in which boot."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self._machine = machine
+
+    def power_off(self) -> None:
+        self.seen.append(("off", self._machine.boot_id))
+
+    def power_on(self) -> None:
+        self.seen.append(("on", self._machine.boot_id))
+
+
+def restarts(stage: Stage) -> list[int]:
+    raw = stage.sandbox.kubectl(
+        "get", "pods", "-n", "nodemend-system", "-o", "json",
+        f"--field-selector=spec.nodeName={stage.node.name}",
+    )  # fmt: skip
+    return [
+        status["restartCount"]
+        for pod in json.loads(raw)["items"]
+        for status in pod["status"]["containerStatuses"]
+    ]
+
+
+def test_a_reboot_shows_on_the_node_as_a_real_one_does(stage: Stage) -> None:
+    """New boot id, an event, Ready False and True again; the agent dies in the old boot and comes back in the new."""
+    node, admin = stage.node, stage.sandbox.admin
+    agent = FakeAgent(node.machine)
+    node.agent = agent
+    node.reboots = Reboots(down_s=0.1, not_ready_s=1.0)
+    node.write_kernel_line("of the old boot")
+    before = node.boot_id
+    eventually(lambda: restarts(stage) == [0] or None, "the DaemonSet's pod to run")
+    stage.run("reboot", *REBOOT_COMMAND, "--boot-id", before)
+
+    def ready(status: str) -> bool | None:
+        seen = node.read(admin)
+        condition = seen.condition("Ready")
+        new = seen.status.node_info.boot_id != before
+        return True if new and condition is not None and condition.status == status else None
+
+    eventually(lambda: ready("False"), "Ready to be False in a new boot")
+    eventually(lambda: ready("True"), "Ready to be True again")
+    eventually(lambda: len(agent.seen) == 2 or None, "the agent to come back")
+    events = json.loads(
+        stage.sandbox.kubectl("get", "events", "-o", "json", "--field-selector=reason=Rebooted")
+    )["items"]
+    node.agent = None
+
+    assert node.read(admin).status.node_info.boot_id == node.boot_id != before
+    assert agent.seen == [("off", before), ("on", node.boot_id)]
+    assert [e["involvedObject"]["name"] for e in events if node.boot_id in e["message"]] == [node.name]
+    assert terminated(stage.ended("reboot"))[0] == 0
+    assert restarts(stage) == [1]
+    simulated.wait_ready(admin, node, 30)
+
+
+def test_a_second_order_for_the_same_boot_does_nothing(stage: Stage) -> None:
+    """The Job was told which boot it must end; that one has ended."""
+    before, count = stage.node.boot_id, stage.node.rebooted
+    stage.run("late", *REBOOT_COMMAND, "--boot-id", "00000000-0000-0000-0000-000000000000")
+
+    assert terminated(stage.ended("late"))[0] == 1
+    assert (stage.node.boot_id, stage.node.rebooted) == (before, count)
+
+
+def test_a_machine_that_does_not_obey_keeps_its_boot(stage: Stage) -> None:
+    """The Job succeeds and proves nothing: only a new boot id does."""
+    stage.node.reboots = Reboots(obeys=False)
+    before = stage.node.boot_id
+    stage.run("ignored", *REBOOT_COMMAND, "--boot-id", before)
+
+    assert terminated(stage.ended("ignored"))[0] == 0
+    assert stage.node.boot_id == before
+
+
+def test_a_node_deleted_while_its_machine_is_down_registers_again(stage: Stage) -> None:
+    """The same machine under the same name is a new Node object, as after `kubectl delete node`."""
+    node, admin = stage.node, stage.sandbox.admin
+    node.reboots = Reboots(down_s=1.5, not_ready_s=0.1)
+    uid, before = node.read(admin).metadata.uid, node.boot_id
+    stage.run("deleted-meanwhile", *REBOOT_COMMAND, "--boot-id", before)
+    eventually(lambda: node.boot_id != before or None, "the machine to go down")
+    node.delete(admin)
+
+    def again() -> bool | None:
+        try:
+            return node.read(admin).metadata.uid != uid or None
+        except NotFound:
+            return None
+
+    eventually(again, "the Node to be there again")
+    simulated.wait_ready(admin, node, 30)
+    seen = node.read(admin)
+
+    assert seen.status.node_info.boot_id == node.boot_id
+    assert seen.spec.provider_id == node.body()["spec"]["providerID"]
+
+
+def verdict(pod: Pod) -> tuple[int, str]:
+    code, message = terminated(pod)
+    return code, json.loads(message)["result"]
+
+
+def test_the_products_own_validation_judges_the_machine(stage: Stage) -> None:
+    """It passes on a healthy machine, and fails for a GPU that is gone and for a fault in this boot's kernel log."""
+    node = stage.node
+    count = ["--gpus", "8", "--termination-message-path", "/dev/termination-log"]
+    stage.run("healthy", *VALIDATE_COMMAND, *count)
+    healthy = verdict(stage.ended("healthy"))
+    node.machine.pull(5)
+    stage.run("pulled", *VALIDATE_COMMAND, *count)
+    pulled = verdict(stage.ended("pulled"))
+    node.machine.put_back(5)
+    node.write_xid(79, "GPU has fallen off the bus.", gpu=5)
+    stage.run("faulty", *VALIDATE_COMMAND, *count)
+    faulty = verdict(stage.ended("faulty"))
+    node.machine.boot()
+
+    assert (healthy, pulled, faulty) == ((0, "Passed"), (1, "Failed"), (1, "Failed"))
