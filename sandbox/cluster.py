@@ -100,6 +100,11 @@ class Sandbox:
         self._instance.release()
 
     @property
+    def id(self) -> str:
+        """The random id that each of our processes carries in its environment as `state.MARK`."""
+        return self._instance.id
+
+    @property
     def state_dir(self) -> Path:
         return self._layout.root
 

@@ -27,6 +27,7 @@ _BUILD_WITHIN_S = 3600.0  # one program on a slow, busy core
 _RESOLVE_WITHIN_S = 900.0
 _UNREACHABLE = re.compile(
     r"dial tcp|no such host|connection refused|i/o timeout|TLS handshake|network is unreachable|proxyconnect|Forbidden"
+    r"|module lookup disabled"
 )
 
 

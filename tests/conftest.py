@@ -44,7 +44,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     try:
         config.stash[_PROGRAMS] = programs.find_or_build(progress=lambda line: show(f"sandbox: {line}"))
     except (programs.MissingProgramError, ValueError) as error:
-        config.stash[_CHAIN] = f"not run ({error})"
+        show(f"sandbox: {error}")
+        config.stash[_CHAIN] = f"not run ({str(error).splitlines()[0]})"
 
 
 @pytest.fixture(scope="session")

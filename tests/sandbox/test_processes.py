@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox import processes
 from sandbox.processes import Children, Process, start_time
+from tests.fakes import wait_until
 
 
 @pytest.fixture
@@ -26,13 +26,6 @@ def children(tmp_path: Path) -> Iterator[Children]:
 
 def _start(children: Children, tmp_path: Path, *argv: str) -> Process:
     return children.start("it", argv, env={"PATH": os.environ["PATH"]}, log=tmp_path / "it.log", cwd=tmp_path)
-
-
-def _eventually(check: Callable[[], bool], within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not check() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return check()
 
 
 def test_output_goes_to_the_log(children: Children, tmp_path: Path) -> None:
@@ -56,7 +49,7 @@ def test_the_record_names_pid_and_start_time(children: Children, tmp_path: Path)
     process = _start(children, tmp_path, "sleep", "600")
     record = tmp_path / "children" / str(process.pid)
 
-    assert _eventually(record.exists)
+    wait_until(record.exists)
     assert f"{start_time(process.pid)} it\n" == record.read_text()
 
 
@@ -75,7 +68,7 @@ def test_stop_lets_a_program_end_by_itself(children: Children, tmp_path: Path) -
     process = _start(
         children, tmp_path, "sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"
     )
-    assert _eventually(lambda: "up" in processes.tail(process.log))
+    wait_until(lambda: "up" in processes.tail(process.log))
 
     assert process.stop(grace_s=10) == 7
 
@@ -83,7 +76,7 @@ def test_stop_lets_a_program_end_by_itself(children: Children, tmp_path: Path) -
 def test_stop_kills_what_does_not_end(children: Children, tmp_path: Path) -> None:
     """A program deaf to SIGTERM is killed after the grace time."""
     process = _start(children, tmp_path, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
-    assert _eventually(lambda: "up" in processes.tail(process.log))
+    wait_until(lambda: "up" in processes.tail(process.log))
 
     assert process.stop(grace_s=0.2) == -signal.SIGKILL
 
@@ -91,12 +84,12 @@ def test_stop_kills_what_does_not_end(children: Children, tmp_path: Path) -> Non
 def test_kill_takes_the_whole_session(children: Children, tmp_path: Path) -> None:
     """What a program started itself ends with it."""
     process = _start(children, tmp_path, "sh", "-c", "sleep 600 & echo $!; wait")
-    assert _eventually(lambda: "\n" in processes.tail(process.log))
+    wait_until(lambda: "\n" in processes.tail(process.log))
     grandchild = int(processes.tail(process.log))
 
     process.kill()
 
-    assert _eventually(lambda: start_time(grandchild) is None)
+    wait_until(lambda: start_time(grandchild) is None)
 
 
 def test_a_program_outlives_the_thread_that_asked_for_it(children: Children, tmp_path: Path) -> None:
@@ -122,10 +115,10 @@ def test_a_program_dies_with_its_owner(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
-        assert _eventually((tmp_path / str(pid)).exists)
+        wait_until((tmp_path / str(pid)).exists)
         owner.kill()
 
-    assert _eventually(lambda: start_time(pid) is None)
+    wait_until(lambda: start_time(pid) is None)
 
 
 @pytest.mark.parametrize(
