@@ -137,3 +137,35 @@ def in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> tuple[
     return Endpoint(server=f"https://{address}:{port}", ca_file=str(ca_file)), FileToken(
         folder / "token", clock
     )
+
+
+def choose(
+    kubeconfig: Path | None,
+    context: str,
+    server: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    clock: Clock,
+    environ: Mapping[str, str],
+    service_account: Path,
+) -> tuple[Endpoint, TokenSource]:
+    """Take the first way that is there: a named server, a named kubeconfig, the pod's service account, kubectl's default.
+
+    Raises CannotConnect, naming all four where there is none.
+    """
+    from kube import kubeconfig as files  # not at the top: it builds on this module
+
+    if server:
+        return explicit(server, token_file, ca_file, clock)
+    if kubeconfig:
+        return files.from_kubeconfig(kubeconfig, context)
+    # Whoever names a context means a kubeconfig, also from within a pod.
+    if not context and (found := in_cluster(environ, service_account, clock)):
+        return found
+    if default := files.default_path(environ, Path(environ.get("HOME") or "~").expanduser()):
+        return files.from_default(default, context)
+    raise CannotConnect(
+        "no way to an API server: no server with token_file and ca_file is named, no kubeconfig is named, "
+        f"this is no pod (no KUBERNETES_SERVICE_HOST, {service_account}), "
+        "and neither KUBECONFIG nor ~/.kube/config is there"
+    )

@@ -21,7 +21,7 @@ from kube.answers import refusal
 from kube.api import NotLeader, PatchType, Unauthorized, Unavailable
 from kube.clock import SYSTEM, Clock
 from kube.connections import CHUNK, asking, lines_of, pool_to
-from kube.credentials import SERVICE_ACCOUNT, CannotConnect, Endpoint, TokenSource, explicit, in_cluster
+from kube.credentials import SERVICE_ACCOUNT, Endpoint, TokenSource, choose
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 10.0
@@ -60,7 +60,7 @@ def connect(
     take, 0 for none (LeaderElection.write_budget). `timeout_s` is how long an answer may take; lists get at least 30 s.
     Raises CannotConnect.
     """
-    endpoint, token = _credentials(
+    endpoint, token = choose(
         kubeconfig, context, server, token_file, ca_file, clock, environ, service_account
     )
     return Session(
@@ -71,34 +71,6 @@ def connect(
         write_guard=write_guard,
         max_connections=max_connections,
         timeout_s=timeout_s,
-    )
-
-
-def _credentials(
-    kubeconfig: Path | None,
-    context: str,
-    server: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    clock: Clock,
-    environ: Mapping[str, str],
-    service_account: Path,
-) -> tuple[Endpoint, TokenSource]:
-    from kube import kubeconfig as files
-
-    if server:
-        return explicit(server, token_file, ca_file, clock)
-    if kubeconfig:
-        return files.from_kubeconfig(kubeconfig, context)
-    # Whoever names a context means a kubeconfig, also from within a pod.
-    if not context and (found := in_cluster(environ, service_account, clock)):
-        return found
-    if default := files.default_path(environ, Path(environ.get("HOME") or "~").expanduser()):
-        return files.from_default(default, context)
-    raise CannotConnect(
-        "no way to an API server: no server with token_file and ca_file is named, no kubeconfig is named, "
-        f"this is no pod (no KUBERNETES_SERVICE_HOST, {service_account}), "
-        "and neither KUBECONFIG nor ~/.kube/config is there"
     )
 
 

@@ -1,8 +1,13 @@
 """Small Kubernetes objects for the tests of this package."""
 
+from collections.abc import Callable
 from typing import Any
 
+from kube.session import Session
 from kube.types import Node, NodeSpec, ObjectMeta
+
+# Opens a session to the test's server; the fixture `opening` closes it.
+Opening = Callable[..., Session]
 
 
 def node(name: str, version: int, *, uid: str = "", unschedulable: bool = False) -> Node:

@@ -3,7 +3,6 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,6 @@ from kube.api import (
     Gone,
     Invalid,
     NotFound,
-    NotLeader,
     PatchType,
     TooManyRequests,
     Unauthorized,
@@ -25,50 +23,13 @@ from kube.api import (
 )
 from kube.clock import SYSTEM
 from kube.credentials import CannotConnect
-from kube.session import Session, connect, user_agent
+from kube.session import connect, user_agent
 from tests.fakes import FakeClock
 from tests.kube.authority import Authority
 from tests.kube.http_server import Answer, Asked, HttpServer, refused, serving
+from tests.kube.objects import Opening
 
 POD = "/api/v1/namespaces/x/pods/p"
-
-
-@pytest.fixture
-def server() -> Iterator[HttpServer]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text("first\n")
-    return path
-
-
-Opening = Callable[..., Session]
-
-
-@pytest.fixture
-def opening(server: HttpServer, token_file: Path) -> Iterator[Opening]:
-    """Open sessions to `server` that are closed at the end; the clock is a fake unless said otherwise."""
-    opened: list[Session] = []
-
-    def open_session(**options: object) -> Session:
-        clock = options.pop("clock", FakeClock().clock)
-        session = connect(
-            server=server.url,
-            token_file=token_file,
-            user_agent="nodemend-agent/0.1.0",
-            clock=clock,  # type: ignore[arg-type]
-            **options,  # type: ignore[arg-type]
-        )
-        opened.append(session)
-        return session
-
-    yield open_session
-    for session in opened:
-        session.close()
 
 
 def test_a_request_says_who_we_are_and_what_we_send(server: HttpServer, opening: Opening) -> None:
@@ -286,123 +247,6 @@ def test_the_right_authority_is_trusted_and_a_wrong_one_is_named(tmp_path: Path,
         good.close()
         bad.close()
         assert (len(server.asked), caught.value.reason, clock.slept) == (1, "TLS", [])
-
-
-class Budget:
-    """Seconds that a write may take, told by the test, one after the other."""
-
-    def __init__(self, *seconds: float) -> None:
-        self.seconds = list(seconds)
-
-    def __call__(self) -> float:
-        return self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
-
-
-def test_a_write_without_budget_is_not_sent_and_a_read_is(server: HttpServer, opening: Opening) -> None:
-    """Half a second before the lease may pass on, nothing that changes anything leaves any more."""
-    session = opening(write_guard=Budget(0.5))
-    with pytest.raises(NotLeader, match="not sent"):
-        session.create(POD, {})
-    session.get(POD)
-    assert [asked.method for asked in server.asked] == ["GET"]
-
-
-def test_a_write_is_stopped_even_after_its_connection_was_made(server: HttpServer, opening: Opening) -> None:
-    """A process that was stopped while connecting wakes up to a lease that passed on: the question is asked again."""
-    with pytest.raises(NotLeader):
-        opening(write_guard=Budget(9.0, 0.0)).patch(POD, {}, PatchType.MERGE)
-    assert server.asked == []
-
-
-def test_a_body_is_withheld_when_the_lease_passed_on_after_the_head(
-    server: HttpServer, opening: Opening
-) -> None:
-    """Head and body are two system calls; a request without its body is none."""
-    with pytest.raises(NotLeader):
-        opening(write_guard=Budget(9.0, 9.0, 0.0)).patch(POD, {"spec": {}}, PatchType.MERGE)
-    assert server.asked == []
-
-
-def test_a_write_ends_with_its_budget_here_and_at_the_server(server: HttpServer, opening: Opening) -> None:
-    """The budget is the timeout, and the server is told it too."""
-    release = threading.Event()
-
-    def hang(_: Asked) -> Answer:
-        release.wait(10)
-        return Answer()
-
-    server.otherwise = hang
-    before = time.monotonic()
-    with pytest.raises(Unavailable):
-        opening(write_guard=Budget(0.7)).patch(POD, {}, PatchType.MERGE)
-    took = time.monotonic() - before
-    release.set()
-    assert (True, f"{POD}?timeout=700ms") == (took < 2.0, server.asked[0].path)
-
-
-def test_a_watch_gives_whole_lines_however_they_are_cut(server: HttpServer, opening: Opening) -> None:
-    """One event over two chunks, two events in one, an empty line between."""
-    server.otherwise = lambda _: Answer(
-        chunks=(
-            b'{"a"',
-            b':1}\n\n{"b":2}\n{"c":3}\n',
-        )
-    )
-    lines = list(opening().stream("/api/v1/nodes", {"watch": "true"}, read_timeout_s=5.0))
-    assert (lines, "/api/v1/nodes?watch=true") == ([b'{"a":1}', b'{"b":2}', b'{"c":3}'], server.asked[0].path)
-
-
-def test_a_half_open_watch_times_out(server: HttpServer, opening: Opening) -> None:
-    """No event and no bookmark: the caller learns it in `read_timeout_s`."""
-    hold = threading.Event()
-    server.otherwise = lambda _: Answer(chunks=(b'{"a":1}\n',), hold=hold)
-    lines = opening().stream("/api/v1/nodes", {}, read_timeout_s=0.2)
-    first = next(lines)
-    before = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"nothing heard for 0\.2 s"):
-        next(lines)
-    took = time.monotonic() - before
-    hold.set()
-    assert (first, 0.2 <= took < 2.0) == (b'{"a":1}', True)
-
-
-def test_a_watch_cut_in_the_middle_is_unavailable(server: HttpServer, opening: Opening) -> None:
-    """The connection breaks without the last chunk: that is no regular end."""
-    hold = threading.Event()
-    hold.set()
-    server.otherwise = lambda _: Answer(chunks=(b'{"a":1}\n',), hold=hold)
-    with pytest.raises(Unavailable):
-        list(opening().stream("/api/v1/nodes", {}, read_timeout_s=5.0))
-
-
-def test_a_refused_watch_is_the_refusal(server: HttpServer, opening: Opening) -> None:
-    """410 as an HTTP status."""
-    server.otherwise = lambda _: refused(410, "Expired")
-    with pytest.raises(Gone):
-        next(opening().stream("/api/v1/nodes", {}, read_timeout_s=5.0))
-
-
-def test_closing_the_session_ends_its_watches(server: HttpServer, opening: Opening) -> None:
-    """A thread that waits in a watch is let go at once, and quietly."""
-    hold = threading.Event()
-    server.otherwise = lambda _: Answer(chunks=(b'{"a":1}\n',), hold=hold)
-    session = opening()
-    seen: list[bytes] = []
-    first = threading.Event()
-
-    def follow() -> None:
-        for line in session.stream("/api/v1/nodes", {}, read_timeout_s=20.0):
-            seen.append(line)
-            first.set()
-        seen.append(b"end")
-
-    reader = threading.Thread(target=follow)
-    reader.start()
-    first.wait(5)
-    session.close()
-    reader.join(5)
-    hold.set()
-    assert (reader.is_alive(), seen) == (False, [b'{"a":1}', b"end"])
 
 
 def test_many_threads_share_one_session(server: HttpServer, opening: Opening) -> None:

@@ -1,112 +1,17 @@
 """Reflectors over real sockets and over FakeApi: what a server's watch may do, and that the store ends up right."""
 
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import msgspec
 import pytest
 
 from kube import paths
 from kube.answers import refusal
-from kube.api import Api, Forbidden, Gone, PatchType, Unavailable
-from kube.clock import SYSTEM
-from kube.session import Session, connect
-from kube.store import Store
-from kube.types import Node
-from kube.watch import Reflector
+from kube.api import Forbidden, Gone, PatchType, Unavailable
 from tests.fakes import FakeApi, request_to, wait_until
-from tests.kube.http_server import Answer, Asked, HttpServer, refused, serving
+from tests.kube.http_server import Answer, refused
 from tests.kube.objects import node_json
-
-NODES = paths.nodes()
-
-
-class Watching:
-    """A Reflector in its thread, with the pauses it made; pauses do not wait."""
-
-    def __init__(self, api: Api, **options: Any) -> None:
-        self.store: Store[Node] = Store()
-        self.pauses: list[float] = []
-        self.stop = threading.Event()
-        self.reflector = Reflector(
-            api, NODES, Node, self.store, clock=SYSTEM, stop=self.stop, pause=self.pause, **options
-        )
-        self.thread = threading.Thread(target=self.reflector.run)
-        self.thread.start()
-
-    def pause(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.stop.wait(0.001)
-
-    def versions(self) -> dict[str, int]:
-        return {key: int(obj.metadata.resource_version) for key, obj in self.store.snapshot().items()}
-
-    def reaches(self, expected: dict[str, int]) -> bool:
-        try:
-            wait_until(lambda: self.store.synced and self.versions() == expected)
-        except AssertionError:
-            assert self.versions() == expected
-        return True
-
-
-@contextmanager
-def watching(api: FakeApi | Session, **options: Any) -> Iterator[Watching]:
-    running = Watching(api, **options)
-    try:
-        yield running
-    finally:
-        running.stop.set()
-        api.close()
-        running.thread.join(5)
-        assert not running.thread.is_alive()
-
-
-def event(kind: str, obj: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"
-
-
-def listing(version: int, *items: dict[str, Any], next_page: str = "") -> Answer:
-    metadata = {"resourceVersion": str(version), "continue": next_page}
-    return Answer(body={"kind": "NodeList", "metadata": metadata, "items": list(items)})
-
-
-class Scripted:
-    """A server that answers lists and watches from two scripts; an exhausted watch script leaves the watch open."""
-
-    def __init__(self, server: HttpServer, lists: list[Answer], watches: list[Answer]) -> None:
-        self.server = server
-        self.lists = lists
-        self.watches = watches
-        self.hold = threading.Event()
-        server.otherwise = self.answer
-
-    def answer(self, asked: Asked) -> Answer:
-        if "watch=true" in asked.path:
-            return self.watches.pop(0) if self.watches else Answer(chunks=(b"\n",), hold=self.hold)
-        return self.lists.pop(0)
-
-    def queries(self, *, watch: bool) -> list[dict[str, str]]:
-        parsed = [parse_qs(urlsplit(asked.path).query) for asked in self.server.asked]
-        flat = [{name: values[0] for name, values in query.items()} for query in parsed]
-        return [query for query in flat if ("watch" in query) == watch]
-
-
-@contextmanager
-def scripted(
-    lists: list[Answer], watches: list[Answer], **options: Any
-) -> Iterator[tuple[Watching, Scripted]]:
-    with serving() as server:
-        script = Scripted(server, lists, watches)
-        session = connect(server=server.url, user_agent="t/0")
-        with watching(session, **options) as running:
-            try:
-                yield running, script
-            finally:
-                script.hold.set()
+from tests.kube.watching import NODES, event, listing, scripted, watching
 
 
 def test_a_list_is_paged_and_followed_by_a_watch_from_its_version() -> None:
@@ -320,33 +225,3 @@ def test_the_store_is_right_again_after_the_server_was_away() -> None:
         api.add(NODES, {"metadata": {"name": "b"}})
         wait_until(lambda: "b" in running.store.snapshot())
     assert kept == (["a"], False)
-
-
-def big_node(index: int, version: int) -> dict[str, Any]:
-    """Build a Node of about 15 kB, as GPU nodes are: labels, images and managed fields that we never look at."""
-    conditions = [
-        {"type": f"Type{n}", "status": "False", "reason": "Fine", "message": "m" * 80} for n in range(15)
-    ]
-    images = [{"names": [f"registry.example/{n}/{'x' * 150}"], "sizeBytes": n} for n in range(33)]
-    return {
-        **node_json(f"node-{index}", version),
-        "metadata": {
-            **node_json(f"node-{index}", version)["metadata"],
-            "labels": {f"feature.node.kubernetes.io/{n}": "true" for n in range(60)},
-            "managedFields": [{"manager": "m", "fieldsV1": {f"f:{n}": {} for n in range(120)}}] * 2,
-        },
-        "status": {"conditions": conditions, "images": images, "capacity": {"nvidia.com/gpu": "8"}},
-    }
-
-
-def test_a_storm_of_1500_nodes_costs_little() -> None:
-    """1,500 real-sized events over a socket stay under 400 microseconds of this process each, server included."""
-    nodes = [big_node(index, 100 + index) for index in range(1500)]
-    changed = tuple(event("MODIFIED", {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(5000 + index)}})
-                    for index, obj in enumerate(nodes))  # fmt: skip
-    with scripted([listing(4000, *nodes)], [Answer(chunks=changed)]) as (running, _script):
-        wait_until(lambda: running.store.synced, timeout_s=30.0)
-        before = time.process_time()
-        wait_until(lambda: running.store.heard_version == 6499, timeout_s=30.0)
-        spent = time.process_time() - before
-    assert spent / 1500 < 400e-6
