@@ -225,7 +225,7 @@ class TestBounds:
         ]
         started = process_time()
         judgement = judged(observations)
-        assert process_time() - started < 1.0  # CPU seconds; 0.2 when written
+        assert process_time() - started < 1.0  # CPU seconds; 0.2 of them when written
         assert sum(finding.count for finding in judgement.findings) == 10_000
         assert len(judgement.findings) == 8
 
