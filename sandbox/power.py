@@ -84,9 +84,9 @@ def come_back(
     persist(lambda: _annotate(node, api, "fake"), sleep)
     persist(lambda: _report(node, api, ready=False, boot_id=boot_id), sleep)
     persist(lambda: _post_rebooted(node, api, boot_id), sleep)
-    persist(lambda: _restart_pods(node, api, played_namespace), sleep)
     sleep(node.reboots.not_ready_s)
     persist(lambda: _report(node, api, ready=True, boot_id=boot_id), sleep)
+    persist(lambda: _restart_pods(node, api, played_namespace), sleep)
     node.up.set()
     if node.agent is not None:
         node.agent.power_on()
@@ -163,16 +163,25 @@ def _restart_pods(node: SimulatedNode, api: Api, played_namespace: str) -> None:
 
 
 def _restarted(pod: _Pod) -> dict[str, Any]:
+    """Say that its containers run again, and that it is Ready: with the Node NotReady its pods had been marked so too."""
     now = rfc3339(datetime.now(UTC))
     statuses = [
         {
             "name": container.name,
+            "ready": True,
             "restartCount": container.restart_count + 1,
             "state": {"running": {"startedAt": now}},
         }
         for container in pod.status.container_statuses
     ]
-    return {"metadata": {"uid": pod.metadata.uid}, "status": {"containerStatuses": statuses}}
+    conditions = [
+        {"type": kind, "status": "True", "reason": None, "lastTransitionTime": now}
+        for kind in ("ContainersReady", "Ready")
+    ]
+    return {
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {"containerStatuses": statuses, "conditions": conditions},
+    }
 
 
 def _failed(pod: _Pod) -> dict[str, Any]:

@@ -266,13 +266,14 @@ class FakeAgent:
         self.seen.append(("on", self._machine.boot_id))
 
 
-def restarts(stage: Stage) -> list[int]:
+def restarts(stage: Stage) -> list[tuple[int, bool]]:
+    """Restarts and readiness of the containers on the node, but for those of repairs."""
     raw = stage.sandbox.kubectl(
         "get", "pods", "-n", "nodemend-system", "-o", "json",
         f"--field-selector=spec.nodeName={stage.node.name}",
     )  # fmt: skip
     return [
-        status["restartCount"]
+        (status["restartCount"], status["ready"])
         for pod in json.loads(raw)["items"]
         for status in pod["status"]["containerStatuses"]
     ]
@@ -286,7 +287,7 @@ def test_a_reboot_shows_on_the_node_as_a_real_one_does(stage: Stage) -> None:
     node.reboots = Reboots(down_s=0.1, not_ready_s=1.0)
     node.write_kernel_line("of the old boot")
     before = node.boot_id
-    eventually(lambda: restarts(stage) == [0] or None, "the DaemonSet's pod to run")
+    eventually(lambda: restarts(stage) == [(0, True)] or None, "the DaemonSet's pod to run")
     stage.run("reboot", *REBOOT_COMMAND, "--boot-id", before)
 
     def ready(status: str) -> bool | None:
@@ -307,7 +308,7 @@ def test_a_reboot_shows_on_the_node_as_a_real_one_does(stage: Stage) -> None:
     assert agent.seen == [("off", before), ("on", node.boot_id)]
     assert [e["involvedObject"]["name"] for e in events if node.boot_id in e["message"]] == [node.name]
     assert terminated(stage.ended("reboot"))[0] == 0
-    assert restarts(stage) == [1]
+    assert restarts(stage) == [(1, True)]
     simulated.wait_ready(admin, node, 30)
 
 
