@@ -198,7 +198,7 @@ def _run_go(
         output.seek(0)
         if process.returncode == 0:
             return output.read().decode()
-    raise MissingProgramError(_why_failed(label, log, environment))
+    raise MissingProgramError(_why_failed(label, log))
 
 
 def _wait_with_progress(
@@ -222,15 +222,14 @@ def _wait_with_progress(
             return
 
 
-def _why_failed(label: str, log: Path, env: Mapping[str, str]) -> str:
+def _why_failed(label: str, log: Path) -> str:
     last = "\n".join(tail(log).splitlines()[-12:])
     hint = ""
     if _UNREACHABLE.search(last):
-        proxy = env.get("GOPROXY", "go's default")
-        hint = f"The Go module proxy was not reached (GOPROXY: {proxy}): building needs the network once. "
+        hint = ": the Go module proxy was not reached (`go env GOPROXY` names it), and building needs the network once"
     elif "no space left" in last:
-        hint = "The disk is full: a first build takes about 6 GiB of caches. "
-    return f"{label} failed. {hint}The end of {log}:\n{last}"
+        hint = ": the disk is full, a first build takes about 6 GiB of caches"
+    return f"{label} failed{hint}.\nThe end of {log}:\n{last}"
 
 
 def _go_version(path: Path, env: Mapping[str, str]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox import processes
+from sandbox.go_modules import MissingProgramError
 
 MARK = "NODEMEND_SANDBOX_ID"
 
@@ -49,7 +50,8 @@ class Instance:
 def claim(state_dir: Path | None = None, *, folder: Path | None = None) -> Instance:
     """Make a new instance below `folder` (default: the registry).
 
-    Raises FileExistsError where `state_dir` holds something already: another cluster's data is never taken over.
+    Raises MissingProgramError where the records cannot be kept, and FileExistsError where `state_dir` holds something
+    already: another cluster's data is never taken over.
     """
     if state_dir is not None and state_dir.exists() and any(state_dir.iterdir()):
         raise FileExistsError(f"state folder {state_dir}: not empty; name an empty or a new folder")
@@ -92,7 +94,7 @@ def end_children(record: Path) -> int:
 
 
 def _recorded(children: Path) -> Iterator[tuple[int, int]]:
-    for path in sorted(children.iterdir()):
+    for path in sorted(children.glob("*")):
         start, _, _ = path.read_text().partition(" ")
         if path.name.isdigit() and start.isdigit():
             yield int(path.name), int(start)
@@ -105,7 +107,10 @@ def _boot() -> str:
 
 def _try_lock(record: Path) -> int | None:
     """Hold `record`'s owner lock, or return None where its owner lives. Not inherited by programs (close on exec)."""
-    descriptor = os.open(record / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(record / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None  # its owner is just removing it
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,7 +122,13 @@ def _try_lock(record: Path) -> int | None:
 @contextmanager
 def _registry_lock(folder: Path) -> Iterator[Path]:
     """Serialise claims and removals, so that a record being made is never taken for a dead one."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "registry.lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "registry.lock").open("w")
+    except OSError as error:
+        raise MissingProgramError(
+            f"state folder {folder}: {error.strerror}; XDG_STATE_HOME names another"
+        ) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder

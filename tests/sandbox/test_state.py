@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import state
+from sandbox.go_modules import MissingProgramError
 from sandbox.processes import start_time
 
 
@@ -128,6 +129,14 @@ def test_a_used_state_folder_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FileExistsError, match="mine: not empty; name an empty or a new folder"):
         state.claim(tmp_path / "mine", folder=tmp_path / "registry")
+
+
+def test_a_registry_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A home folder that is not ours to write in is said, with the variable that names another."""
+    (tmp_path / "home").write_text("a file where a folder should be")
+
+    with pytest.raises(MissingProgramError, match=r"home/records: .*; XDG_STATE_HOME names another"):
+        state.claim(folder=tmp_path / "home" / "records")
 
 
 @pytest.mark.parametrize(
