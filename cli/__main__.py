@@ -13,13 +13,15 @@ import msgspec
 
 from checks.check import discover
 from cli import intent
-from cli.cluster import read_fleet
+from cli.cluster import read_fleet, read_story
 from cli.explain import explain_node
 from cli.explain_text import explain_lines
 from cli.failure import Exit, Failure
+from cli.judgement import judge_fleet, judge_node
 from cli.runbook import all_reasons, choose_reasons, list_lines, runbook_lines
 from cli.status import report_status, status_lines
 from cli.text import cleaned, say, warn
+from controller.config import JobsSection
 from kube.api import Api
 from kube.clock import SYSTEM, Clock
 from kube.credentials import CannotConnect
@@ -64,14 +66,18 @@ def _connect(args: argparse.Namespace) -> Api:
 
 def _status(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
     reading = read_fleet(open_api(args), namespace=args.namespace)
-    report = cleaned(report_status(reading, _condition_types(), clock.now()))
+    now = clock.now()
+    report = cleaned(report_status(reading, judge_fleet(reading, now), now))
     _print(args, report, status_lines(report))
     return Exit.DONE
 
 
 def _explain(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
-    reading = read_fleet(open_api(args), namespace=args.namespace)
-    story = cleaned(explain_node(reading, args.node, _condition_types(), "", clock.now()))
+    reading = read_story(
+        open_api(args), args.node, namespace=args.namespace, jobs_namespace=JobsSection().namespace
+    )
+    now = clock.now()
+    story = cleaned(explain_node(reading, args.node, judge_node(reading, args.node, now), now))
     _print(args, story, explain_lines(story))
     return Exit.DONE
 
@@ -114,10 +120,6 @@ def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
         rows = choose_reasons(checks, args.reason)
         _print(args, rows, runbook_lines(checks, rows))
     return Exit.DONE
-
-
-def _condition_types() -> frozenset[str]:
-    return frozenset(check.condition for check in discover())
 
 
 def _print(args: argparse.Namespace, document: object, lines: Sequence[str]) -> None:

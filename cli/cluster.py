@@ -15,7 +15,7 @@ from kube.api import Api, ApiError, Gone
 from kube.nodehealth import NodeHealth
 from kube.policy import RemediationPolicy
 from kube.remediation import Remediation
-from kube.types import Job, Lease, Node, Pod
+from kube.types import DaemonSet, Job, Lease, Node, Pod
 from kube.watch import Bare, Page
 
 PAGE_SIZE = 500
@@ -25,32 +25,42 @@ T = TypeVar("T")
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the cluster. `not_read` names what is missing from it, one sentence each."""
+    """One look at the cluster; None = not read. `not_read` names what is missing from it, one sentence each."""
 
     nodes: tuple[Node, ...] = ()
     healths: tuple[NodeHealth, ...] = ()
     remediations: tuple[Remediation, ...] = ()
     policies: tuple[RemediationPolicy, ...] = ()
     leases: tuple[Lease, ...] | None = None
-    pods: tuple[Pod, ...] = ()
-    jobs: tuple[Job, ...] = ()
+    pods: tuple[Pod, ...] | None = None
+    jobs: tuple[Job, ...] | None = None
+    daemonsets: tuple[DaemonSet, ...] | None = None
     not_read: tuple[str, ...] = ()
 
 
 def read_fleet(api: Api, *, namespace: str) -> Reading:
     """Read what `status` shows. Raises Failure where nodes or nodemend's own objects cannot be listed."""
     odd: list[str] = []
-    nodes = _required(api, paths.nodes(), Node, "nodes", odd)
-    healths = _required(api, paths.node_healths(), NodeHealth, "nodehealths", odd)
-    remediations = _required(api, paths.remediations(), Remediation, "remediations", odd)
-    policies = _required(api, paths.policies(), RemediationPolicy, "remediationpolicies", odd)
-    leases = _optional(api, paths.leases(namespace), Lease, f"leases in {namespace}", odd)
     return Reading(
-        nodes=tuple(nodes),
-        healths=tuple(healths),
-        remediations=tuple(remediations),
-        policies=tuple(policies),
-        leases=None if leases is None else tuple(leases),
+        nodes=tuple(_required(api, paths.nodes(), Node, "nodes", odd)),
+        healths=tuple(_required(api, paths.node_healths(), NodeHealth, "nodehealths", odd)),
+        remediations=tuple(_required(api, paths.remediations(), Remediation, "remediations", odd)),
+        policies=tuple(_required(api, paths.policies(), RemediationPolicy, "remediationpolicies", odd)),
+        leases=_optional(api, paths.leases(namespace), Lease, f"leases in {namespace}", odd),
+        not_read=tuple(odd),
+    )
+
+
+def read_story(api: Api, node: str, *, namespace: str, jobs_namespace: str) -> Reading:
+    """Read what `explain` shows: the fleet, and the pods and Jobs that the node's incident waits for."""
+    fleet = read_fleet(api, namespace=namespace)
+    odd = list(fleet.not_read)
+    on_node = {"fieldSelector": f"spec.nodeName={node}"}
+    return msgspec.structs.replace(
+        fleet,
+        pods=_optional(api, paths.pods(), Pod, f"pods on {node}", odd, on_node),
+        jobs=_optional(api, paths.jobs(jobs_namespace), Job, f"jobs in {jobs_namespace}", odd),
+        daemonsets=_optional(api, paths.daemonsets(), DaemonSet, "daemonsets", odd),
         not_read=tuple(odd),
     )
 
@@ -72,9 +82,11 @@ def _required(api: Api, path: str, kind: type[T], plural: str, odd: list[str]) -
         raise failure_of(error, f"list {plural}") from error
 
 
-def _optional(api: Api, path: str, kind: type[T], plural: str, odd: list[str]) -> list[T] | None:
+def _optional(
+    api: Api, path: str, kind: type[T], plural: str, odd: list[str], query: Mapping[str, str] | None = None
+) -> tuple[T, ...] | None:
     try:
-        return list_all(api, path, kind, plural, odd)
+        return tuple(list_all(api, path, kind, plural, odd, query))
     except ApiError as error:
         odd.append(f"{plural}: {error}")
         return None

@@ -11,8 +11,9 @@ import msgspec
 
 from cli.cluster import Reading
 from cli.intent import unknown_node
-from cli.status import open_incidents, published_types, who_leads
+from cli.status import open_incidents, who_leads
 from cli.text import age
+from controller.assess import our_conditions
 from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.remediation import (
     CLOSED,
@@ -69,15 +70,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
     earlier: tuple[str, ...] = ()
-    next: str = ""
+    judged: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     not_read: tuple[str, ...] = ()
 
 
-def explain_node(
-    reading: Reading, name: str, condition_types: frozenset[str], plan_says: str, now: datetime
-) -> Explanation:
-    """Tell the story of one node. `plan_says` is the controller's own pure judgement of what holds it and comes next.
+def explain_node(reading: Reading, name: str, judged: tuple[str, ...], now: datetime) -> Explanation:
+    """Tell the story of one node. `judged` is the controller's own judgement of what holds it and comes next.
 
     Raises Failure where neither a Node nor a Remediation has that name.
     """
@@ -105,23 +104,23 @@ def explain_node(
         agent=_agent(lease, health, reading.leases is not None, now),
         reported_at=health.status.observed_at if health else None,
         driver=health.status.driver if health else "",
-        conditions=_conditions(node, condition_types | published_types(reading.healths)),
+        conditions=_conditions(node, health),
         findings=health.status.findings if health else (),
         not_evaluated=_not_evaluated(health),
         unreadable=_unreadable(health),
         incidents=tuple(_incident(one) for one in shown),
         earlier=tuple(f"{r.metadata.name} ended as {r.status.phase.value}" for r in closed if r not in shown),
-        next=plan_says,
+        judged=judged,
         commands=_commands(name, health, shown),
         not_read=reading.not_read,
     )
 
 
-def _conditions(node: Node | None, condition_types: frozenset[str]) -> tuple[NodeCondition, ...]:
+def _conditions(node: Node | None, health: NodeHealth | None) -> tuple[NodeCondition, ...]:
     if node is None:
         return ()
-    wanted = {*condition_types, "Ready"}
-    return tuple(c for c in node.status.conditions if c.type in wanted)
+    ready = node.condition("Ready")
+    return (*((ready,) if ready is not None else ()), *our_conditions(node, health))
 
 
 def _cordon(node: Node | None) -> str:

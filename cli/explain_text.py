@@ -1,6 +1,6 @@
 """The story of `explain NODE`, laid out for a terminal. The strings in it are expected to be clean already."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from cli.explain import Explanation, Incident, part_words
@@ -12,24 +12,24 @@ def explain_lines(story: Explanation) -> list[str]:
     """Lay the story out, one titled block after the other; empty blocks say that they are empty where that matters."""
     now = story.at
     lines = [*_head(story), ""]
+    lines += _block("THE CONTROLLER'S VIEW", story.judged)
     lines += _block("CONDITIONS", _conditions(story) or ["none published"])
     lines += _block("FINDINGS", [line for f in story.findings for line in _finding(f, now)] or ["none"])
     lines += _block("COULD NOT BE READ", story.unreadable)
     lines += _block("NOT EVALUATED (shown, never blocking)", story.not_evaluated)
     for incident in story.incidents:
-        lines += _incident(incident, now)
+        lines += _incident(incident, story.findings, now)
     if not story.incidents:
         lines += _block("INCIDENT", ["none, now or before"])
     lines += _block("EARLIER INCIDENTS", story.earlier)
-    lines += _block("NEXT", [story.next] if story.next else [])
     lines += _block("COMMANDS", story.commands)
     lines += _block("NOT READ (the picture is incomplete)", story.not_read)
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _block(title: str, body: Iterable[str]) -> list[str]:
-    kept = [f"  {line}" for line in body]
-    return [title, *kept, ""] if kept else []
+def _block(title: str, body: Iterable[str], indent: str = "") -> list[str]:
+    kept = [f"{indent}  {line}" for line in body]
+    return [f"{indent}{title}", *kept, ""] if kept else []
 
 
 def _head(story: Explanation) -> list[str]:
@@ -70,7 +70,7 @@ def _finding(finding: HealthFinding, now: datetime) -> list[str]:
     ]
 
 
-def _incident(incident: Incident, now: datetime) -> list[str]:
+def _incident(incident: Incident, standing: Sequence[HealthFinding], now: datetime) -> list[str]:
     ended = f", ended {clock_time(incident.closed_at)}" if incident.closed_at else ""
     head = [
         f"phase {incident.phase} for {age(incident.since, now)}, policy {incident.policy}{ended}",
@@ -78,13 +78,31 @@ def _incident(incident: Incident, now: datetime) -> list[str]:
         *([f"held by: {incident.held_by}{_held_for(incident, now)}"] if incident.held_by else []),
     ]
     lines = _block(f"INCIDENT {incident.name}", head)
-    lines += _block("  opened on", [line for f in incident.evidence for line in _finding(f, now)])
-    timeline = [(clock_time(t.at), t.phase, t.message) for t in incident.timeline]
-    lines += _block("  timeline", table(("AT", "PHASE", "WHAT"), timeline) if timeline else [])
-    lines += _block("  drain", _drain(incident, now))
-    lines += _block("  attempts", _attempts(incident))
-    lines += _block("  pages", _pages(incident))
+    parts = (
+        ("opened on", [line for f in incident.evidence for line in _evidence(f, standing, now)]),
+        ("timeline", _timeline(incident)),
+        ("drain", _drain(incident, now)),
+        ("attempts", _attempts(incident)),
+        ("pages", _pages(incident)),
+    )
+    for title, body in parts:
+        lines += _block(title, body, "  ")
     return lines
+
+
+def _evidence(finding: HealthFinding, standing: Sequence[HealthFinding], now: datetime) -> list[str]:
+    """Tell latched evidence in full once it no longer stands, since it is then shown nowhere else."""
+    stands = any(
+        (f.reason, f.part, f.first_seen) == (finding.reason, finding.part, finding.first_seen)
+        for f in standing
+    )
+    lines = _finding(finding, now)
+    return [f"{lines[0]}: stands, see above"] if stands else lines
+
+
+def _timeline(incident: Incident) -> list[str]:
+    rows = [(clock_time(t.at), t.phase, t.message) for t in incident.timeline]
+    return table(("AT", "PHASE", "WHAT"), rows) if rows else []
 
 
 def _held_for(incident: Incident, now: datetime) -> str:

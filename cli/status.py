@@ -11,6 +11,7 @@ import msgspec
 
 from cli.cluster import Reading, by_name
 from cli.text import age, table
+from controller.assess import our_conditions
 from kube.nodehealth import NodeHealth
 from kube.policy import PoolStatus, RemediationPolicy
 from kube.remediation import CLOSED, QUARANTINE, Phase, Remediation
@@ -59,6 +60,24 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     incident: str = ""
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One node with all that was read of it; `explanation` is the controller's, empty where it has nothing to say."""
+
+    node: Node
+    health: NodeHealth | None
+    lease: Lease | None
+    incidents: tuple[Remediation, ...]
+    explanation: str
+
+    @property
+    def ill(self) -> tuple[NodeCondition, ...]:
+        """Give the conditions that are not fine: ours that are not False, and a Ready that is not True."""
+        ours = our_conditions(self.node, self.health)
+        ready = self.node.condition("Ready")
+        not_ready = [ready] if ready is not None and ready.status != "True" else []
+        return (*not_ready, *(c for c in ours if c.status != "False"))
+
+
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that `status` shows; its fields are the keys of `-o json`."""
 
@@ -73,17 +92,28 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     not_read: tuple[str, ...]
 
 
-def report_status(reading: Reading, condition_types: frozenset[str], now: datetime) -> StatusReport:
-    """Judge the fleet for the eye: `condition_types` are the Node conditions that this version's checks publish."""
-    condition_types |= published_types(reading.healths)
+def report_status(reading: Reading, explanations: Mapping[str, str], now: datetime) -> StatusReport:
+    """Lay the fleet out for the eye. `explanations` are the controller's, for nodes without an open incident."""
     healths = by_name(reading.healths, lambda health: health.metadata.name)
     incidents = open_incidents(reading.remediations)
     leases = by_name(reading.leases or (), lambda lease: lease.metadata.name)
-    watched = [node for node in reading.nodes if _is_watched(node, healths, incidents, condition_types)]
+    watched = [node for node in reading.nodes if _is_watched(node, healths, incidents)]
     rows = [
         row
         for node in watched
-        if (row := _node_row(node, healths, incidents, leases, condition_types, now)) is not None
+        if (
+            row := _node_row(
+                Seen(
+                    node=node,
+                    health=healths.get(node.metadata.name),
+                    lease=leases.get(node.metadata.name),
+                    incidents=tuple(incidents.get(node.metadata.name, ())),
+                    explanation=explanations.get(node.metadata.name, ""),
+                ),
+                now,
+            )
+        )
+        is not None
     ]
     gone = sorted(set(incidents) - {node.metadata.name for node in reading.nodes})
     rows += [_gone_row(name, incidents[name]) for name in gone]
@@ -102,11 +132,6 @@ def report_status(reading: Reading, condition_types: frozenset[str], now: dateti
         ),
         not_read=reading.not_read,
     )
-
-
-def published_types(healths: Sequence[NodeHealth]) -> frozenset[str]:
-    """Give every condition type that an agent says it wrote: agents may be newer than this program."""
-    return frozenset(kind for health in healths for kind in health.status.published_conditions)
 
 
 def open_incidents(remediations: Sequence[Remediation]) -> dict[str, list[Remediation]]:
@@ -134,44 +159,39 @@ def who_leads(leases: Sequence[Lease] | None, now: datetime) -> str:
 
 
 def _is_watched(
-    node: Node,
-    healths: Mapping[str, NodeHealth],
-    incidents: Mapping[str, list[Remediation]],
-    condition_types: frozenset[str],
+    node: Node, healths: Mapping[str, NodeHealth], incidents: Mapping[str, list[Remediation]]
 ) -> bool:
     name = node.metadata.name
     return (
         name in healths
         or name in incidents
         or QUARANTINE in node.metadata.annotations
-        or any(condition.type in condition_types for condition in node.status.conditions)
+        or bool(our_conditions(node, None))
     )
 
 
-def _node_row(
-    node: Node,
-    healths: Mapping[str, NodeHealth],
-    incidents: Mapping[str, list[Remediation]],
-    leases: Mapping[str, Lease],
-    condition_types: frozenset[str],
-    now: datetime,
-) -> NodeRow | None:
-    name = node.metadata.name
-    conditions = [word for c in node.status.conditions if (word := _ill(c, condition_types))]
-    if (silence := _silence(leases.get(name), now)) is not None:
-        conditions.append(silence)
-    standing = incidents.get(name, [])
-    if standing:
-        return _incident_row(name, tuple(conditions), standing)
-    if QUARANTINE in node.metadata.annotations:
-        return NodeRow(node=name, conditions=tuple(conditions), next="quarantined, but no incident is open")
+def _node_row(seen: Seen, now: datetime) -> NodeRow | None:
+    node = seen.node
+    ill = seen.ill
+    conditions = tuple(_words(condition) for condition in ill)
+    if (silence := _silence(seen.lease, now)) is not None:
+        conditions += (silence,)
+    if seen.incidents:
+        return _incident_row(node.metadata.name, conditions, seen.incidents)
+    since = min((c.last_transition_time for c in ill if c.last_transition_time is not None), default=None)
     if node.spec.unschedulable:
-        return NodeRow(node=name, conditions=(*conditions, "cordoned"), next="cordoned, not by nodemend")
+        conditions += ("cordoned",)
+    row = NodeRow(node=node.metadata.name, conditions=conditions, since=since)
+    if seen.explanation:
+        return msgspec.structs.replace(row, next=seen.explanation)
+    if QUARANTINE in node.metadata.annotations:
+        return msgspec.structs.replace(row, next="quarantined, but no incident is open (`explain` says more)")
+    if node.spec.unschedulable:
+        return msgspec.structs.replace(row, next="cordoned, not by nodemend")
     if conditions:
-        since = _since(node, condition_types)
-        return NodeRow(node=name, conditions=tuple(conditions), since=since, next="no incident is open")
-    if name not in healths:
-        return NodeRow(node=name, conditions=(), next="no agent has reported")
+        return msgspec.structs.replace(row, next="no incident is open")
+    if seen.health is None:
+        return msgspec.structs.replace(row, next="no agent has reported")
     return None
 
 
@@ -194,25 +214,10 @@ def _gone_row(name: str, standing: Sequence[Remediation]) -> NodeRow:
     return msgspec.structs.replace(row, next=f"the Node is gone from the cluster. {row.next}".strip())
 
 
-def _ill(condition: NodeCondition, condition_types: frozenset[str]) -> str:
-    """Write a condition that is not fine as `GpuXidError=True (Xid79FallenOffBus)`; empty where it is fine or not ours."""
-    if condition.type == "Ready":
-        fine = condition.status == "True"
-    elif condition.type in condition_types:
-        fine = condition.status == "False"
-    else:
-        return ""
+def _words(condition: NodeCondition) -> str:
+    """Write a condition as `GpuXidError=True (Xid79FallenOffBus)`."""
     reason = f" ({condition.reason})" if condition.reason else ""
-    return "" if fine else f"{condition.type}={condition.status}{reason}"
-
-
-def _since(node: Node, condition_types: frozenset[str]) -> datetime | None:
-    times = [
-        c.last_transition_time
-        for c in node.status.conditions
-        if c.last_transition_time is not None and _ill(c, condition_types)
-    ]
-    return min(times, default=None)
+    return f"{condition.type}={condition.status}{reason}"
 
 
 def _silence(lease: Lease | None, now: datetime) -> str | None:

@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from kube.api import Forbidden
-from tests.cli.objects import KERNEL_LINE, Cluster, condition, finding, health, lease, node, remediation
+from tests.cli.objects import (
+    KERNEL_LINE,
+    Cluster,
+    condition,
+    finding,
+    health,
+    lease,
+    node,
+    policy,
+    remediation,
+)
 from tests.fakes import request_to
 
 SICK = condition("GpuXidError", "True", "Xid79FallenOffBus")
@@ -79,28 +89,28 @@ LINES = [
     pytest.param("  phase", "phase Draining for 4m0s, policy gpu", id="the phase"),
     pytest.param("  held by", "held by: budget: 1 of 1 out (for 2m30s)", id="what holds it"),
     pytest.param(
-        "  2026-11-29 02:56:00Z", "2026-11-29 02:56:00Z Quarantined cordoned and tainted", id="the timeline"
+        "    2026-11-29 02:56:00Z", "2026-11-29 02:56:00Z Quarantined cordoned and tainted", id="the timeline"
     ),
     pytest.param(
-        "  waits for train",
+        "    waits for train",
         "waits for train/job-0: disruption budget job allows 0",
         id="who blocks the drain",
     ),
     pytest.param(
-        "  deadline", "deadline 2026-11-29 03:26:00Z, 1560 s left, then it escalates", id="the deadline"
+        "    deadline", "deadline 2026-11-29 03:26:00Z, 1560 s left, then it escalates", id="the deadline"
     ),
     pytest.param(
-        "  1    reboot",
+        "    1    reboot",
         "1 reboot running 2026-11-29 02:57:00Z 2026-11-29 03:42:00Z (deadline) boot-1aa -> ? -",
         id="the attempt",
     ),
     pytest.param(
-        "  1    oncall",
+        "    1    oncall",
         "1 oncall open sent 2026-11-29 02:56:01Z gpu-1: Xid79FallenOffBus",
         id="a page that was sent",
     ),
     pytest.param(
-        "  2    oncall", "2 oncall update GIVEN UP after 5 tries HTTP 500", id="a page that was given up"
+        "    2    oncall", "2 oncall update GIVEN UP after 5 tries HTTP 500", id="a page that was given up"
     ),
     pytest.param(
         "  kubectl nodemend cancel",
@@ -125,8 +135,35 @@ def test_the_story(start: str, line: str) -> None:
 
 
 def test_raw_lines_stand_under_their_finding() -> None:
-    """The proof is shown as it was logged, once under the finding and once under the incident it opened."""
-    assert _cluster().run("explain", "gpu-1").out.count(f"| {KERNEL_LINE}") == 2
+    """The proof is shown as it was logged, once, whether the fault still stands or is only latched."""
+    shown = f"| {KERNEL_LINE}"
+    assert _cluster().run("explain", "gpu-1").out.count(shown) == 1
+    cluster = Cluster().add(
+        nodes=[node("gpu-1")],
+        healths=[health("gpu-1")],
+        remediations=[remediation("inc-1", "gpu-1", "Escalated")],
+    )
+    out = cluster.run("explain", "gpu-1").out
+    assert "FINDINGS\n  none\n" in out
+    assert out.count(shown) == 1
+
+
+def test_the_controllers_own_judgement_is_asked() -> None:
+    """What holds the node and what comes next are the controller's words, not a second opinion."""
+    cluster = _cluster().add(policies=[policy()])
+    lines = cluster.run("explain", "gpu-1", "-o", "json").json()["judged"]
+    assert "In force: policy gpu, mode Enforce." in lines
+    assert any(line.startswith("Held by budget") for line in lines)
+
+
+def test_too_little_read_is_no_judgement() -> None:
+    """Without the node's pods nothing is said about what comes next, and it is said that they were not read."""
+    cluster = _cluster()
+    cluster.api.fail_next(request_to("LIST", "/pods"), Forbidden("pods is forbidden", code=403))
+    answer = cluster.run("explain", "gpu-1")
+    assert answer.code == 0
+    assert answer.row("  pods on gpu-1") == "pods on gpu-1: pods is forbidden"
+    assert "THE CONTROLLER'S VIEW" not in answer.out
 
 
 def test_repaired_is_offered_only_to_an_escalated_node() -> None:

@@ -8,6 +8,7 @@ from kube.api import Forbidden, NotFound, Unavailable
 from tests.cli.objects import Cluster, condition, finding, health, lease, node, policy, remediation
 from tests.fakes import request_to
 
+FAULT = condition("GpuXidError", "True", "Xid79FallenOffBus")
 LEADER = lease("nodemend-controller", holder="controller-a")
 
 
@@ -29,7 +30,7 @@ def test_a_healthy_fleet_is_a_count() -> None:
 NODE_ROWS = [
     pytest.param(
         {
-            "nodes": [node("gpu-1", fault=condition("GpuXidError", "True", "Xid79FallenOffBus"))],
+            "nodes": [node("gpu-1", fault=FAULT)],
             "remediations": [
                 remediation("inc-1", "gpu-1", "Repairing", message="waits for a new boot id", heldBy="")
             ],
@@ -39,7 +40,7 @@ NODE_ROWS = [
     ),
     pytest.param(
         {
-            "nodes": [node("gpu-1", fault=condition("GpuXidError", "True", "Xid79FallenOffBus"))],
+            "nodes": [node("gpu-1", fault=FAULT)],
             "remediations": [
                 remediation("inc-1", "gpu-1", "Quarantined", message="m", heldBy="budget: 1 of 1 out")
             ],
@@ -49,8 +50,27 @@ NODE_ROWS = [
     ),
     pytest.param(
         {"nodes": [node("gpu-1", fault=condition("GpuXidError", "Unknown", "AgentSilent"))]},
-        "gpu-1 GpuXidError=Unknown (AgentSilent) - 5m0s - no incident is open",
+        "gpu-1 GpuXidError=Unknown (AgentSilent) - 5m0s - GpuXidError is Unknown, which causes nothing",
         id="unknown is not healthy",
+    ),
+    pytest.param(
+        {
+            "nodes": [node("gpu-1", fault=FAULT)],
+            "healths": [health("gpu-1", findings=[finding()])],
+            "remediations": [remediation("inc-1", "gpu-1", "Cancelled", closedAt="2026-11-29T02:58:00Z")],
+        },
+        "gpu-1 GpuXidError=True (Xid79FallenOffBus) - 5m0s - the fault stands, but incident inc-1 ended as Cancelled "
+        "with the same evidence: only new evidence opens another",
+        id="a fault that a person ended says why nothing happens",
+    ),
+    pytest.param(
+        {
+            "nodes": [node("gpu-1", fault=FAULT)],
+            "healths": [health("gpu-1", findings=[finding()])],
+            "policies": [],
+        },
+        "gpu-1 GpuXidError=True (Xid79FallenOffBus) - 5m0s - no policy selects this node",
+        id="a fault under no policy says so",
     ),
     pytest.param(
         {"nodes": [node("gpu-1", ready="Unknown")]},
@@ -64,7 +84,7 @@ NODE_ROWS = [
     ),
     pytest.param(
         {"nodes": [node("gpu-1", annotations={"nodemend.dev/quarantine": "{}"}, unschedulable=True)]},
-        "gpu-1 - - - - quarantined, but no incident is open",
+        "gpu-1 cordoned - - - quarantined, but no incident is open (`explain` says more)",
         id="a quarantine that nobody answers for is shown",
     ),
     pytest.param(
