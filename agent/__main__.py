@@ -1,0 +1,185 @@
+"""nodemend-agent: keeps one node's fault conditions true to its machine. This file parses, wires and exits; no logic.
+
+Exit codes: 0 done, 1 the asked-for state does not hold, 2 bad use or configuration, 3 the machine lacks something.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent import once, reboot, validate
+from agent.config import Config, ConfigError, load
+from agent.runtime import Agent, agent_version
+from checks.check import Check, CheckDefect, discover
+from kube.clock import SYSTEM
+from kube.credentials import CannotConnect
+from kube.session import Session, connect, user_agent
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ALIVE_CHECK_S = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; give its exit status."""
+    options = _parser().parse_args(arguments)
+    _log_to_stderr(options.log_level)
+    try:
+        checks = discover()
+        config = load(options.config, checks, os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"nodemend-agent: {problem}", file=sys.stderr)
+        return 2
+    except CheckDefect as error:
+        print(f"nodemend-agent: {error}", file=sys.stderr)
+        return 2
+    if options.command == "validate":
+        return _validate(options, config, checks)
+    if options.command == "reboot":
+        outcome = reboot.reboot(config, options.boot_id)
+        print(f"nodemend-agent: {outcome.message}", file=sys.stderr if outcome.exit_code else sys.stdout)
+        return outcome.exit_code
+    if options.once:
+        seen = once.look(config, checks, SYSTEM)
+        print(once.as_json(seen) if options.output == "json" else once.as_table(seen))
+        return seen.exit_code
+    return _run(config, checks)
+
+
+def _validate(options: argparse.Namespace, config: Config, checks: Sequence[Check]) -> int:
+    verdict = validate.validate(
+        config, checks, SYSTEM, gpus=options.gpus, cleared_before=options.cleared_before
+    )
+    print(validate.as_json(verdict) if options.json else validate.as_text(verdict))
+    if options.termination_message_path is not None:
+        try:
+            options.termination_message_path.write_bytes(validate.termination_message(verdict))
+        except OSError as error:
+            print(f"nodemend-agent: the verdict could not be left: {error}", file=sys.stderr)
+    return validate.EXIT_CODES[verdict.result]
+
+
+def _run(config: Config, checks: Sequence[Check]) -> int:
+    if not config.node_name:
+        print(
+            "nodemend-agent: node_name is empty: set it in the configuration, or NODE_NAME in the environment "
+            "(the DaemonSet does, from spec.nodeName)",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        session = _session(config)
+    except CannotConnect as error:
+        print(f"nodemend-agent: {error}", file=sys.stderr)
+        return 3
+    # Blocked in all threads and taken by this one alone: a handler could run while a lock that it needs is held.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    agent = Agent(config, session, SYSTEM, checks=checks)
+    stop = threading.Event()
+    failures: list[OSError] = []
+    thread = threading.Thread(target=_serve, args=(agent, stop, failures), name="loop", daemon=True)
+    thread.start()
+    while thread.is_alive() and signal.sigtimedwait(STOP_SIGNALS, ALIVE_CHECK_S) is None:
+        pass
+    asked = thread.is_alive()
+    stop.set()
+    agent.wake()
+    thread.join(timeout=15.0)
+    session.close()
+    for failure in failures:
+        print(f"nodemend-agent: cannot listen on {config.listen}: {failure}", file=sys.stderr)
+        return 3
+    return 0 if asked else 1
+
+
+def _serve(agent: Agent, stop: threading.Event, failures: list[OSError]) -> None:
+    try:
+        agent.run(stop)
+    except OSError as error:
+        failures.append(error)
+
+
+def _session(config: Config) -> Session:
+    kube = config.kube
+    return connect(
+        user_agent=user_agent("nodemend-agent"),
+        kubeconfig=Path(kube.kubeconfig) if kube.kubeconfig else None,
+        server=kube.server or None,
+        token_file=Path(kube.token_file) if kube.token_file else None,
+        ca_file=Path(kube.ca_file) if kube.ca_file else None,
+    )
+
+
+def _log_to_stderr(level: str) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nodemend-agent",
+        description="Keeps one node's fault conditions true to its machine.",
+        parents=[_shared(None, "info")],
+    )
+    parser.add_argument("--version", action="version", version=f"nodemend-agent {agent_version()}")
+    parser.add_argument("--once", action="store_true", help="look once without a cluster, print, exit")
+    parser.add_argument("--output", choices=["table", "json"], default="table", help="what --once prints")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    # SUPPRESS: a subcommand that is not given an option must not undo what stood before it.
+    after = [_shared(argparse.SUPPRESS, argparse.SUPPRESS)]
+    proof = commands.add_parser(
+        "validate", parents=after, help="judge this machine now: exit 0 passed, 1 failed, 3 cannot tell"
+    )
+    proof.add_argument("--gpus", type=_count, help="how many GPUs the hardware should have")
+    proof.add_argument("--json", action="store_true", help="print JSON")
+    proof.add_argument("--termination-message-path", type=Path, help="leave the verdict here as well")
+    proof.add_argument("--cleared-before", type=_instant, help="what is older was dealt with (RFC 3339)")
+    end = commands.add_parser("reboot", parents=after, help="reboot this machine, if it is in this boot")
+    end.add_argument("--boot-id", required=True, help="the boot that is to end")
+    return parser
+
+
+def _shared(config: Any, log_level: str) -> argparse.ArgumentParser:
+    """Give the options that may stand before and after a subcommand, with their defaults."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--config", type=Path, default=config, help="default /etc/nodemend/agent.toml")
+    shared.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default=log_level)
+    return shared
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; 8 would be right")
+    return int(text)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; 2026-01-31T08:15:00Z would be right")
+    return at
+
+
+if __name__ == "__main__":
+    sys.exit(main())

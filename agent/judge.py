@@ -1,0 +1,159 @@
+"""Running the checks: observations and memory in, conditions and findings out. Pure but for catching a check that breaks.
+
+A check that raises is not a healthy machine: what it could not judge is gone for good, so its class is Unknown until the
+agent starts again, unless a fault stands. The rest of the checks, and the rest of the observations, go on.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from checks.check import Check, Context, Judgement, NotEvaluated
+from checks.condition import Condition, Unreadable, fold
+from checks.finding import Finding, Part, Severity
+from checks.observation import Observation
+
+BROKEN = "CheckFailed"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all checks are told. `blind` is set where nothing at all can be judged (no boot id): all classes are Unknown."""
+
+    boot_id: str
+    cleared_before: datetime | None = None
+    parts: tuple[Part, ...] = ()
+    parts_known: bool = False
+    blind: Unreadable | None = None
+
+
+class CheckState(msgspec.Struct, frozen=True, kw_only=True):
+    """One check between judgements.
+
+    `seen`: a part of this class was found in this boot, and so the class stays, even when the part is lost. `exists`: it
+    was seen, or it cannot be ruled out yet.
+    """
+
+    memory: Any = None
+    seen: bool = False
+    exists: bool = False
+    condition: Condition | None = None
+    findings: tuple[Finding, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    broken: str = ""
+    traceback: str = ""
+    failures: int = 0
+
+
+class _Broken(msgspec.Struct, frozen=True):
+    sentence: str
+    traceback: str
+
+    @classmethod
+    def by(cls, error: Exception, check: Check) -> "_Broken":
+        return cls(f"{type(error).__name__} in checks/{check.name}", traceback.format_exc(limit=-8))
+
+
+def restore(check: Check, state: CheckState, findings: Sequence[Finding], boot_id: str) -> CheckState:
+    """Give the check back the faults of this boot that NodeHealth held, where it latches faults at all."""
+    ours = [finding for finding in findings if finding.boot_id == boot_id]
+    if check.restore is None or not ours:
+        return state
+    try:
+        return msgspec.structs.replace(state, memory=check.restore(ours, state.memory), seen=True)
+    except Exception as error:  # noqa: BLE001 - the same edge
+        broken = _Broken.by(error, check)
+        return msgspec.structs.replace(state, broken=broken.sentence, traceback=broken.traceback)
+
+
+def judge(
+    check: Check,
+    before: CheckState,
+    observations: Sequence[Observation],
+    around: Surroundings,
+    settings: Mapping[str, Any],
+    now: datetime,
+) -> CheckState:
+    """Judge one class anew."""
+    context = Context(
+        now=now,
+        boot_id=around.boot_id,
+        cleared_before=around.cleared_before,
+        parts=around.parts,
+        settings={**check.default_settings, **settings},
+    )
+    judgement, broken, failures = _run(check, before, observations, context)
+    applies, applies_broken = _applies(check, around)
+    broken = broken or applies_broken
+    seen = before.seen or bool(judgement.findings) or applies is True
+    state = msgspec.structs.replace(
+        before,
+        memory=judgement.memory,
+        seen=seen,
+        exists=seen or applies is None,
+        findings=judgement.findings,
+        not_evaluated=judgement.not_evaluated,
+        broken=broken.sentence if broken else "",
+        traceback=broken.traceback if broken else "",
+        failures=before.failures + failures,
+    )
+    return msgspec.structs.replace(state, condition=_condition(check, state, judgement, around, now))
+
+
+def _run(
+    check: Check, before: CheckState, observations: Sequence[Observation], context: Context
+) -> tuple[Judgement, _Broken | None, int]:
+    """Give the judgement, why the check counts as broken, and how many observations it broke on.
+
+    One observation that breaks it must not take the others along: then they are judged one by one.
+    """
+    try:
+        earlier = _Broken(before.broken, before.traceback) if before.broken else None
+        return check.judge(observations, before.memory, context), earlier, 0
+    except Exception as error:  # noqa: BLE001 - the check-runner's edge: a defect in one check is a finding about it
+        broken = _Broken.by(error, check)
+    failures = 0
+    judgement = Judgement(findings=before.findings, not_evaluated=before.not_evaluated, memory=before.memory)
+    for observation in observations:
+        try:
+            judgement = check.judge([observation], judgement.memory, context)
+        except Exception:  # noqa: BLE001 - the same edge
+            failures += 1
+    return judgement, broken, max(1, failures)
+
+
+def _applies(check: Check, around: Surroundings) -> tuple[bool | None, _Broken | None]:
+    """Say whether the class has a part on this machine, None where that is not known, and why the check broke."""
+    if not around.parts_known:
+        return None, None
+    try:
+        return check.applies(around.parts), None
+    except Exception as error:  # noqa: BLE001 - the same edge
+        return None, _Broken.by(error, check)
+
+
+def _condition(
+    check: Check, state: CheckState, judgement: Judgement, around: Surroundings, now: datetime
+) -> Condition | None:
+    if not state.exists:
+        return None
+    faults = any(finding.severity is Severity.FAULT for finding in judgement.findings)
+    unreadable = judgement.unreadable
+    if state.broken:
+        unreadable = Unreadable(
+            reason=BROKEN, message=f"the check itself broke ({state.broken}): see the agent's log"
+        )
+    elif around.blind is not None:
+        unreadable = around.blind
+    elif judgement.not_yet and not faults:
+        return state.condition
+    return fold(
+        check.condition,
+        findings=judgement.findings,
+        unreadable=unreadable,
+        healthy=check.healthy,
+        previous=state.condition,
+        now=now,
+    )

@@ -1,0 +1,243 @@
+"""What the agent knows of its machine at this instant, and the one place where that changes. No IO and no clock.
+
+Owned by one thread. Observations, inventory, clearings and the Node's own account go in; conditions, findings and what is
+worth remembering come out. All knowledge belongs to a boot: with a new boot id everything latched is void.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from agent import node_health
+from agent.config import Config
+from agent.host.inventory import Inventory, InventoryFailed
+from agent.host.kmsg import Cursor
+from agent.judge import CheckState, Surroundings, judge, restore
+from agent.state_file import SavedCursor, State
+from checks.check import Check
+from checks.condition import Condition, Status, Unreadable
+from checks.finding import Finding
+from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
+from kube.nodehealth import NodeHealth, SourceState
+from kube.types import Node
+
+BOOT_ID_UNREADABLE = "BootIdUnreadable"
+
+
+class Judging:
+    """The state of all enabled checks of one machine."""
+
+    def __init__(self, checks: Sequence[Check], config: Config) -> None:
+        self._checks = [check for check in checks if config.check(check.name).enabled]
+        self._settings = {check.name: config.check(check.name).settings for check in self._checks}
+        self.states: Mapping[str, CheckState] = {check.name: CheckState() for check in self._checks}
+        self.sources: dict[str, SourceState] = {}
+        self.cursor: Cursor | None = None
+        self.inventory = Inventory()
+        self.inventory_error = ""
+        self.boot_error = ""
+        self.node_uid = ""
+        self._around = Surroundings(boot_id="")
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that is being judged; empty while it is not known."""
+        return self._around.boot_id
+
+    def begin_boot(self, boot_id: str, saved: State | None = None) -> str | None:
+        """Begin with nothing latched, or with what was saved in this very boot; say why `saved` was not taken."""
+        self._around = msgspec.structs.replace(self._around, boot_id=boot_id, blind=None)
+        self.boot_error = ""
+        self.cursor = None
+        self.sources = {}
+        self.states = {
+            name: CheckState(
+                condition=state.condition,
+                broken=state.broken,
+                traceback=state.traceback,
+                failures=state.failures,
+            )
+            for name, state in self.states.items()
+        }
+        if saved is None or saved.boot_id != boot_id:
+            return None
+        return self._resume(saved)
+
+    def _resume(self, saved: State) -> str | None:
+        states = dict(self.states)
+        for check in self._checks:
+            memory = saved.memories.get(check.name)
+            try:
+                known = None if memory is None else msgspec.convert(memory, type=check.memory_type)
+            except msgspec.ValidationError as error:
+                # With one memory lost, the log must be read again from the start: the others bear that.
+                return f"memory of checks/{check.name}: {error}"
+            states[check.name] = msgspec.structs.replace(
+                states[check.name], memory=known, seen=check.name in saved.seen
+            )
+        self.states = states
+        self.cursor = saved.cursor.cursor() if saved.cursor is not None else None
+        return None
+
+    def go_on_from(self, position: int | None) -> None:
+        """Take the record up to which an earlier run had judged, unless more is known already."""
+        held = self.cursor.sequence if self.cursor is not None else -1
+        if position is not None and position > held:
+            self.cursor = Cursor(boot_id=self.boot_id, sequence=position)
+
+    def cannot_tell_boot(self, why: str) -> bool:
+        """Say that the boot id could not be read: nothing can be judged, since no evidence can be dated. True where new."""
+        self.boot_error = f"the boot id cannot be read: {why}"
+        blind = Unreadable(reason=BOOT_ID_UNREADABLE, message=self.boot_error[:1024])
+        new = self._around.blind != blind
+        self._around = msgspec.structs.replace(self._around, blind=blind)
+        return new
+
+    def count_parts(self, reading: Inventory | InventoryFailed) -> bool:
+        """Take a new reading of the machine's parts; one that failed leaves the last good one standing. True where new."""
+        if isinstance(reading, InventoryFailed):
+            new = reading.error != self.inventory_error
+            self.inventory_error = reading.error
+            return new
+        new = reading != self.inventory or bool(self.inventory_error) or not self._around.parts_known
+        self.inventory, self.inventory_error = reading, ""
+        self._around = msgspec.structs.replace(self._around, parts=reading.parts, parts_known=True)
+        return new
+
+    def clear(self, cleared_before: datetime | None) -> bool:
+        """Take NodeHealth.spec.clearedBefore; give whether that is new."""
+        if cleared_before == self._around.cleared_before:
+            return False
+        self._around = msgspec.structs.replace(self._around, cleared_before=cleared_before)
+        return True
+
+    def meet(self, node: Node, health: NodeHealth | None) -> None:
+        """Take up what a Node object and its NodeHealth say: conditions as they stand, faults that an earlier run latched.
+
+        A Node that is met again is not read back: then our memory is the truth. On another Node object of the same
+        machine and boot the faults stand as before, since the kernel said them of the machine; only their publishing
+        begins afresh.
+        """
+        if node.metadata.uid == self.node_uid:
+            return
+        first = not self.node_uid
+        self.node_uid = node.metadata.uid
+        states = {
+            check.name: msgspec.structs.replace(
+                self.states[check.name], condition=_standing(node, check.condition)
+            )
+            for check in self._checks
+        }
+        if health is not None:
+            self.clear(health.spec.cleared_before)
+            latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
+            for check in self._checks if first else ():
+                ours = [finding for condition, finding in latched if condition == check.condition]
+                states[check.name] = restore(check, states[check.name], ours, self.boot_id)
+        self.states = states
+
+    def judge(self, observations: Sequence[Observation], cursor: Cursor | None, now: datetime) -> bool:
+        """Run all checks; give whether a condition is another than before."""
+        before = self.conditions()
+        self.states = {
+            check.name: judge(
+                check,
+                self.states[check.name],
+                observations,
+                self._around,
+                self._settings[check.name],
+                now,
+            )
+            for check in self._checks
+        }
+        self._note_sources(observations)
+        self.cursor = cursor or self.cursor
+        return self.conditions() != before
+
+    def _note_sources(self, observations: Iterable[Observation]) -> None:
+        for observation in observations:
+            match observation:
+                case SourceRead(source=name):
+                    self._note(name, readable=True)
+                case SourceFailed(source=name, error=error):
+                    self._note(name, readable=False, error=error)
+                case RecordsLost(source=name, count=count):
+                    self._note(name, readable=True, lost=count)
+                case KernelRecord():
+                    pass  # a source that has records is followed by SourceRead
+
+    def _note(self, name: str, *, readable: bool, error: str = "", lost: int = 0) -> None:
+        held = self.sources.get(name, SourceState(name=name, readable=readable))
+        self.sources[name] = SourceState(name=name, readable=readable, error=error, lost=held.lost + lost)
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Give the conditions to publish, one for each class that exists here and of which something can be said."""
+        return tuple(
+            state.condition for state in self.states.values() if state.exists and state.condition is not None
+        )
+
+    def kept(self) -> tuple[str, ...]:
+        """Give the types that stay on the Node as they are: their class exists and nothing can be said of it yet."""
+        return tuple(
+            check.condition
+            for check in self._checks
+            if self.states[check.name].exists and self.states[check.name].condition is None
+        )
+
+    def findings(self) -> tuple[tuple[str, Finding], ...]:
+        """Give all findings that stand, each with its condition's type."""
+        return tuple(
+            (check.condition, finding)
+            for check in self._checks
+            for finding in self.states[check.name].findings
+        )
+
+    def report(self, agent_version: str, published: tuple[str, ...]) -> node_health.Report:
+        """Say all that NodeHealth is to hold."""
+        sequence = self.cursor.sequence if self.cursor is not None else None
+        sources = [
+            msgspec.structs.replace(source, sequence=sequence) if name == KERNEL_LOG else source
+            for name, source in sorted(self.sources.items())
+        ]
+        if self.inventory_error:
+            sources.append(SourceState(name="inventory", readable=False, error=self.inventory_error))
+        return node_health.Report(
+            node_uid=self.node_uid,
+            boot_id=self.boot_id,
+            agent_version=agent_version,
+            driver=self.inventory.driver,
+            parts=self.inventory.parts,
+            findings=self.findings(),
+            not_evaluated=tuple(row for state in self.states.values() for row in state.not_evaluated),
+            sources=tuple(sources),
+            published=published,
+        )
+
+    def state(self, now: datetime) -> State:
+        """Say all that must survive a restart of the agent."""
+        cursor = self.cursor
+        return State(
+            boot_id=self.boot_id,
+            node_uid=self.node_uid,
+            cursor=SavedCursor(boot_id=cursor.boot_id, sequence=cursor.sequence)
+            if cursor is not None
+            else None,
+            memories={name: state.memory for name, state in self.states.items()},
+            seen=tuple(name for name, state in self.states.items() if state.seen),
+            saved_at=now,
+        )
+
+
+def _standing(node: Node, condition_type: str) -> Condition | None:
+    """Read a condition back as it stands on the Node; one in words that we do not know does not count."""
+    held = node.condition(condition_type)
+    if held is None or held.last_transition_time is None or held.status not in list(Status):
+        return None
+    return Condition(
+        type=held.type,
+        status=Status(held.status),
+        reason=held.reason,
+        message=held.message,
+        last_transition=held.last_transition_time,
+    )

@@ -1,0 +1,133 @@
+"""`nodemend-agent validate`: the node proves itself before it is given back. Reads only; needs no cluster.
+
+It demands the number of GPUs that the hardware should have, and that no fault stands since this boot. What a running agent
+remembers of the boot (its state file, where that is mounted) counts first: it knows what was cleared meanwhile, and what
+the kernel's ring has dropped. Exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from agent import sight
+from agent.config import Config
+from agent.judging import Judging
+from agent.state_file import StateFile, StateUnusable
+from checks.check import Check
+from checks.condition import Status
+from checks.finding import PartKind
+from kube.clock import Clock
+
+# What kubelet keeps of a termination message (TerminationMessagePath, k8s.io/api/core/v1).
+MESSAGE_LIMIT_BYTES = 4096
+
+
+class Result(StrEnum):
+    PASSED = "Passed"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+EXIT_CODES = {Result.PASSED: 0, Result.FAILED: 1, Result.UNKNOWN: 3}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was proven, or not."""
+
+    name: str
+    result: Result
+    message: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All rows, and the worst of them."""
+
+    result: Result
+    node: str
+    boot_id: str = msgspec.field(name="bootID")
+    rows: tuple[Row, ...] = msgspec.field(name="checks")
+
+
+def validate(
+    config: Config,
+    checks: Sequence[Check],
+    clock: Clock,
+    *,
+    gpus: int | None,
+    cleared_before: datetime | None = None,
+) -> Verdict:
+    """Judge this machine now. `gpus` is what the hardware should have; None demands no number."""
+    try:
+        saved = StateFile(config.state_dir).load()
+    except StateUnusable:
+        saved = None  # then the whole log is judged, which can only be stricter
+    judging = sight.look(config, checks, clock, saved=saved, cleared_before=cleared_before)
+    rows = (
+        _gpu_count(judging, gpus),
+        *(_class(check, judging) for check in checks if check.name in judging.states),
+    )
+    return Verdict(result=_worst(rows), node=config.node_name, boot_id=judging.boot_id, rows=rows)
+
+
+def _gpu_count(judging: Judging, demanded: int | None) -> Row:
+    if judging.inventory_error:
+        return Row(name="gpus", result=Result.UNKNOWN, message=judging.inventory_error)
+    found = sum(part.kind is PartKind.GPU for part in judging.inventory.parts)
+    if demanded is None:
+        return Row(name="gpus", result=Result.PASSED, message=f"{found} found, no number demanded")
+    result = Result.PASSED if found == demanded else Result.FAILED
+    return Row(name="gpus", result=result, message=f"{found} found, {demanded} demanded")
+
+
+def _class(check: Check, judging: Judging) -> Row:
+    state = judging.states[check.name]
+    if not state.exists:
+        return Row(
+            name=check.condition, result=Result.PASSED, message="nothing of this class on this machine"
+        )
+    if state.condition is None:
+        return Row(name=check.condition, result=Result.UNKNOWN, message="nothing can be said yet")
+    result = {
+        Status.TRUE: Result.FAILED,
+        Status.FALSE: Result.PASSED,
+        Status.UNKNOWN: Result.UNKNOWN,
+    }[state.condition.status]
+    return Row(
+        name=check.condition, result=result, message=f"{state.condition.reason}: {state.condition.message}"
+    )
+
+
+def _worst(rows: Sequence[Row]) -> Result:
+    results = {row.result for row in rows}
+    return next(
+        result
+        for result in (Result.FAILED, Result.UNKNOWN, Result.PASSED)
+        if result in results or not results
+    )
+
+
+def as_json(verdict: Verdict) -> str:
+    """Write the verdict for programs, on one line."""
+    return msgspec.json.encode(verdict).decode()
+
+
+def as_text(verdict: Verdict) -> str:
+    """Write the verdict for people."""
+    return "\n".join(
+        [f"{verdict.result}: {verdict.node or 'this machine'}, boot {verdict.boot_id or '(unreadable)'}"]
+        + [f"  {row.result:<8} {row.name}: {row.message}" for row in verdict.rows]
+    )
+
+
+def termination_message(verdict: Verdict, limit: int = MESSAGE_LIMIT_BYTES) -> bytes:
+    """Write the verdict as JSON of at most `limit` bytes: messages are cut first, then the best rows are left out."""
+    order = (Result.FAILED, Result.UNKNOWN, Result.PASSED)
+    rows = sorted(verdict.rows, key=lambda row: order.index(row.result))
+    for longest in (1024, 256, 64, 0):
+        cut = tuple(msgspec.structs.replace(row, message=row.message[:longest]) for row in rows)
+        raw = msgspec.json.encode(msgspec.structs.replace(verdict, rows=cut))
+        if len(raw) <= limit:
+            return raw
+    return msgspec.json.encode(msgspec.structs.replace(verdict, rows=()))
