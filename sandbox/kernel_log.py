@@ -22,12 +22,14 @@ class KernelLog:
     """Writes the records of one boot after the other. All methods may be called from any thread.
 
     `lines_written` counts records that are in the main pipe whole, `lines_lost` those for which there was no room.
+    `on_write` is called after each record, for a reader that does not wait at the pipe itself.
     """
 
     def __init__(self, path: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self.lines_written = 0
         self.lines_lost = 0
+        self.on_write: Callable[[], None] | None = None
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._sequence = 0
@@ -82,12 +84,14 @@ class KernelLog:
             microseconds = int((self._monotonic() - self._booted) * 1_000_000)
             header = f"{facility * 8 + level},{sequence},{microseconds},-;"
             self._put(header.encode() + escaped(text) + b"\n")
-            return sequence
+        self._tell()
+        return sequence
 
     def write_raw(self, record: bytes) -> None:
         """Write bytes as they are, for records that no kernel would write."""
         with self._lock:
             self._put(record)
+        self._tell()
 
     def close(self) -> None:
         """Close the pipes; they stay in the file system. Safe to call twice."""
@@ -105,6 +109,10 @@ class KernelLog:
         self._ring_bytes += len(record)
         while self._ring_bytes > RING:
             self._ring_bytes -= len(self._ring.popleft())
+
+    def _tell(self) -> None:
+        if self.on_write is not None:
+            self.on_write()
 
     def _close_pipes(self) -> None:
         for pipe in (self._main, *self._views):
