@@ -7,7 +7,7 @@ in `manifest`, so that no repair can forget it. Everything here is pure: the con
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ NODE_UID_ANNOTATION = "nodemend.dev/node-uid"
 ATTEMPT_ANNOTATION = "nodemend.dev/attempt"
 QUARANTINE_TAINT = "nodemend.dev/quarantine"
 TERMINATION_MESSAGE = "/dev/termination-log"
+AGENT_CONFIG = "nodemend-agent"
 
 # A day: long enough for a person to read the log of last night's attempt, short enough that Jobs never pile up.
 KEPT_AFTER_FINISH_S = 86_400
@@ -51,6 +52,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: int
     gpu_resource: str = ""
     gpus: int = 0
+
+
+class HostPath(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder of the host and where the Job finds it; `type` is what kubelet checks before it mounts."""
+
+    name: str
+    outside: str
+    inside: str
+    type: str = "Directory"
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,19 +107,29 @@ def manifest(
     repair: str,
     command: tuple[str, ...],
     resources: Mapping[str, Mapping[str, str]] | None = None,
-    host_paths: Mapping[str, str] | None = None,
+    host_paths: Iterable[HostPath] = (),
+    agent_config: bool = False,
 ) -> dict[str, Any]:
-    """Describe the Job of one attempt. `host_paths` are mounted read-only, host path -> path in the container.
+    """Describe the Job of one attempt. `host_paths` are mounted read-only.
 
-    It tolerates exactly our own taint of this incident and the cordon, so it starts on no other quarantined node and not
-    before the node is Ready; it is bound to the node by name through the scheduler, which thereby reserves what it asks for.
+    `agent_config` lets the agent's configuration count there too, where its ConfigMap stands in the Jobs' namespace; without
+    it the defaults are right, since a privileged container sees the host's /proc and /sys as its own. The Job tolerates
+    exactly our own taint of this incident and the cordon, so it starts on no other quarantined node and not before the node
+    is Ready; it is bound to the node by name through the scheduler, which thereby reserves what it asks for.
     """
     labels = {
         INCIDENT_LABEL: order.incident,
         "app.kubernetes.io/managed-by": "nodemend-controller",
         "app.kubernetes.io/component": repair,
     }
-    volumes = list(enumerate((host_paths or {}).items()))
+    mounts: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
+    if agent_config:
+        mounts.append({"name": "config", "mountPath": "/etc/nodemend", "readOnly": True})
+        volumes.append({"name": "config", "configMap": {"name": AGENT_CONFIG, "optional": True}})
+    for path in host_paths:
+        mounts.append({"name": path.name, "mountPath": path.inside, "readOnly": True})
+        volumes.append({"name": path.name, "hostPath": {"path": path.outside, "type": path.type}})
     container = {
         "name": repair,
         "image": settings.image,
@@ -118,10 +138,7 @@ def manifest(
         "resources": {kind: dict(amounts) for kind, amounts in (resources or {}).items()},
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "File",
-        "volumeMounts": [
-            {"name": f"host-{number}", "mountPath": inside, "readOnly": True}
-            for number, (_, inside) in volumes
-        ],
+        "volumeMounts": mounts,
     }
     pod = {
         "restartPolicy": "Never",
@@ -135,9 +152,7 @@ def manifest(
             {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
         ],
         "containers": [container],
-        "volumes": [
-            {"name": f"host-{number}", "hostPath": {"path": outside}} for number, (outside, _) in volumes
-        ],
+        "volumes": volumes,
     }
     return {
         "apiVersion": "batch/v1",

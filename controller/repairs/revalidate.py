@@ -12,11 +12,15 @@ By hand: `nodemend-agent validate --gpus N` on the node prints the same judgemen
 from typing import Any
 
 from checks.finding import Action
-from controller.repairs import TERMINATION_MESSAGE, JobSettings, Order, Repair, manifest
+from controller.repairs import TERMINATION_MESSAGE, HostPath, JobSettings, Order, Repair, manifest
 
-# Read-only and at their own paths, as the agent's DaemonSet has them. /dev/kmsg is the host's by privilege already; it is
-# named so that a node without one fails here, visibly, and not in the middle of a judgement.
-HOST_PATHS = {"/dev/kmsg": "/dev/kmsg", "/proc": "/proc", "/sys": "/sys"}
+# As the agent's DaemonSet has them, but all read-only. The agent's state tells what was cleared in this boot.
+HOST_PATHS = (
+    HostPath(name="kmsg", outside="/dev/kmsg", inside="/dev/kmsg", type="CharDevice"),
+    HostPath(name="proc", outside="/proc", inside="/host/proc"),
+    HostPath(name="sys", outside="/sys", inside="/host/sys"),
+    HostPath(name="state", outside="/var/lib/nodemend", inside="/var/lib/nodemend", type="DirectoryOrCreate"),
+)
 
 
 def job(order: Order, settings: JobSettings) -> dict[str, Any]:
@@ -31,6 +35,7 @@ def job(order: Order, settings: JobSettings) -> dict[str, Any]:
         command=(*order.command, "--gpus", count, "--termination-message-path", TERMINATION_MESSAGE),
         resources={"limits": {order.gpu_resource: count}, "requests": {order.gpu_resource: count}},
         host_paths=HOST_PATHS,
+        agent_config=True,
     )
 
 
