@@ -26,12 +26,12 @@ QUEUED = 200
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """One row to be tried now; `attempt` counts from 1, `body` is what it says."""
+    """One row to be tried now; `attempt` counts from 1, `body` writes what it says and is called by the worker."""
 
     id: str
     sink: str
     attempt: int
-    body: bytes
+    body: Callable[[], bytes]
 
 
 class Deliverer:
@@ -152,7 +152,7 @@ class Deliverer:
 
 def _send(sender: Sender, errand: Errand, clock: Clock) -> Answer:
     try:
-        return sender.send(errand.id, errand.body, CONTENT_TYPE, clock.now())
+        return sender.send(errand.id, errand.body(), CONTENT_TYPE, clock.now())
     except Exception as error:
         log.exception("notification.failed", sink=errand.sink, id=errand.id)
         return Answer(error=f"defect in the sender: {error!r}")

@@ -25,7 +25,7 @@ class Recorder:
 
 
 def errand(id_: str, sink: str = "a", attempt: int = 1) -> Errand:
-    return Errand(id=id_, sink=sink, attempt=attempt, body=b"{}")
+    return Errand(id=id_, sink=sink, attempt=attempt, body=lambda: b"{}")
 
 
 @contextmanager

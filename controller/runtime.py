@@ -1,0 +1,268 @@
+"""Wire the controller together: who holds what, what starts first, and what ends first. No decision is made here.
+
+Order at the end, so that nothing of ours is under way once another replica may lead: the loop, its requests in flight, the
+pages in flight, then the Lease is released, then the watches end.
+"""
+
+import os
+import random
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from checks.check import discover as discover_checks
+from controller import guards, repairs
+from controller.announce import Announcer
+from controller.apply import Applier, World
+from controller.config import Config, KubeSection
+from controller.crew import SLOW_WORKERS, WORKERS, Crew
+from controller.deliver import Deliverer
+from controller.journal import Journal
+from controller.loop import Loop, Telling
+from controller.message import Meaning
+from controller.metrics import Metrics
+from controller.server import Server
+from controller.sight import Sight
+from controller.stores import Stores, reflectors
+from controller.view import Settings
+from controller.webhook import Sender, Webhook
+from kube.api import Api
+from kube.clock import SYSTEM, Clock
+from kube.leader import LeaderElection, unique_identity
+from kube.session import Session, connect, user_agent
+
+log = structlog.get_logger(__name__)
+
+PROGRAM = "nodemend-controller"
+_WATCH_CONNECTIONS = 16  # eight watches, and their lists beside them
+_PAGES_END_S = 5.0
+_EVENTS_END_S = 2.0
+_LOOP_END_S = 20.0
+
+
+class Apis(msgspec.Struct, frozen=True, kw_only=True):
+    """Three ways to the server: `lease` without write guard, for the election alone; `reads` for the watches; `writes`."""
+
+    lease: Api
+    reads: Api
+    writes: Api
+
+
+Connect = Callable[[Config, Callable[[], float]], Apis]
+
+
+class Election:
+    """The write guard before the election exists: the sessions need the one, the election the other."""
+
+    def __init__(self) -> None:
+        self._budget: Callable[[], float] = lambda: 0.0
+
+    def bind(self, budget: Callable[[], float]) -> None:
+        self._budget = budget
+
+    def write_budget(self) -> float:
+        """Seconds that a write may still take; 0 while not leading."""
+        return self._budget()
+
+
+def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
+    """Open the sessions. Raises CannotConnect."""
+    deadline_s = config.leader.renew_deadline.total_seconds()
+    return Apis(
+        lease=_session(config.kube, max_connections=2, timeout_s=deadline_s / 2),
+        reads=_session(config.kube, max_connections=_WATCH_CONNECTIONS),
+        writes=_session(config.kube, max_connections=WORKERS + SLOW_WORKERS + 2, write_guard=guard),
+    )
+
+
+def _session(kube: KubeSection, **options: Any) -> Session:
+    return connect(
+        user_agent=user_agent(PROGRAM),
+        kubeconfig=Path(kube.kubeconfig) if kube.kubeconfig else None,
+        server=kube.server or None,
+        token_file=Path(kube.token_file) if kube.token_file else None,
+        ca_file=Path(kube.ca_file) if kube.ca_file else None,
+        **options,
+    )
+
+
+class Controller:
+    """One replica. `on_lost` is called when leadership is gone and must end the process."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        on_lost: Callable[[str], None],
+        connect: Connect = connect_all,
+        senders: Mapping[str, Sender] | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Raises CannotConnect, OSError (the address to listen on, a CA file)."""
+        self._config = config
+        self._on_lost = on_lost
+        self._woken = threading.Event()
+        self._leading = threading.Event()
+        self._halted = threading.Event()
+        self._watching_ends = threading.Event()
+        guard = Election()
+        self._apis = connect(config, guard.write_budget)
+        self._election = _election(config, self._apis.lease, clock)
+        guard.bind(self._election.write_budget)
+        self._metrics = Metrics()
+        self._metrics.leader.set(0)
+        stores = Stores(self.wake)
+        self._reflectors = reflectors(
+            stores,
+            self._apis.reads,
+            agents_namespace=config.agents.lease_namespace,
+            jobs_namespace=config.jobs.namespace,
+            clock=clock,
+            stop=self._watching_ends,
+        )
+        self._announcer = Announcer(self._apis.writes, os.environ.get("POD_NAME") or self._election.identity)
+        self._deliverer = Deliverer(
+            _senders(config) if senders is None else senders,
+            clock,
+            wake=self.wake,
+            may_send=lambda: self._why_not_write() is None,
+            count=lambda sink, result: self._metrics.notification_tries.labels(
+                sink=sink, result=result
+            ).inc(),
+        )
+        sight = Sight(stores, settings_of(config), clock, guard=guards.why_not_repair)
+        applier = Applier(
+            World(
+                api=self._apis.writes,
+                clock=clock,
+                config=config,
+                held_node=stores.nodes.get,
+                why_not_repair=sight.why_not_repair,
+                why_not_write=self._why_not_write,
+            )
+        )
+        self._loop = Loop(
+            stores=stores,
+            sight=sight,
+            crew=Crew(applier.apply, wake=self.wake),
+            deliverer=self._deliverer,
+            telling=Telling(cluster=config.cluster_name, meanings=meanings()),
+            journal=Journal(self._metrics, self._announcer.say),
+            metrics=self._metrics,
+            clock=clock,
+            woken=self._woken,
+            spread=lambda: random.uniform(0.8, 1.2),  # noqa: S311 - spreads load, guards nothing
+        )
+        self._server = Server(
+            config.listen,
+            self._metrics.registry,
+            why_not_healthy=self._loop.why_not_healthy,
+            why_not_ready=stores.why_not_synced,
+        )
+
+    @property
+    def port(self) -> int:
+        """Where /metrics is, where port 0 was configured."""
+        return self._server.port
+
+    def wake(self) -> None:
+        """Let the loop turn now. From any thread."""
+        self._woken.set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, then end in order. Blocks."""
+        self._server.start()
+        for number, reflector in enumerate(self._reflectors):
+            threading.Thread(target=reflector.run, name=f"watch-{number}", daemon=True).start()
+        self._announcer.start()
+        self._deliverer.start()
+        electing = threading.Thread(
+            target=self._election.run, args=(self._started, self._lost), name="election", daemon=True
+        )
+        electing.start()
+        loop = threading.Thread(target=self._loop.run, args=(self._leading, stop), name="loop", daemon=True)
+        loop.start()
+        while loop.is_alive() and not stop.wait(1.0):
+            pass
+        self._end(loop)
+
+    def _end(self, loop: threading.Thread) -> None:
+        self._halted.set()
+        self.wake()
+        loop.join(_LOOP_END_S)
+        self._deliverer.stop(_PAGES_END_S)
+        self._announcer.stop(_EVENTS_END_S)
+        if (
+            loop.is_alive()
+        ):  # what hangs may still write: the Lease then passes on by itself, after its whole duration
+            self._election.stop()
+        else:
+            self._election.release()
+        self._watching_ends.set()
+        for api in (self._apis.reads, self._apis.writes, self._apis.lease):
+            if isinstance(api, Session):
+                api.close()
+        self._server.stop()
+        log.info("controller.stopped")
+
+    def _why_not_write(self) -> str | None:
+        if self._halted.is_set():
+            return "this replica is stopping"
+        return None if self._election.write_budget() > 0 else "this replica does not lead"
+
+    def _started(self) -> None:
+        self._metrics.leader.set(1)
+        self._leading.set()
+        self.wake()
+
+    def _lost(self, why: str) -> None:
+        self._halted.set()
+        self._metrics.leader.set(0)
+        self._on_lost(why)
+
+
+def settings_of(config: Config) -> Settings:
+    """Give the core what it needs of the configuration."""
+    return Settings(
+        silent_after=config.agents.silent_after,
+        retention=config.retention,
+        dry_run=config.dry_run,
+        repairs=frozenset(repair.name for repair in repairs.ladder()),
+        sinks={name: sink.retries for name, sink in config.sinks.items()},
+        system_namespaces=frozenset(
+            {config.leader.namespace, config.agents.lease_namespace, config.jobs.namespace}
+        ),
+    )
+
+
+def meanings() -> dict[str, Meaning]:
+    """Give the public table's two texts of each reason."""
+    return {
+        reason.name: Meaning(summary=reason.summary, runbook=reason.runbook)
+        for check in discover_checks()
+        for reason in check.reasons
+    }
+
+
+def _senders(config: Config) -> dict[str, Sender]:
+    agent = user_agent(PROGRAM)
+    return {name: Webhook(sink, user_agent=agent) for name, sink in config.sinks.items()}
+
+
+def _election(config: Config, api: Api, clock: Clock) -> LeaderElection:
+    leader = config.leader
+    return LeaderElection(
+        api,
+        leader.namespace,
+        leader.name,
+        unique_identity(),
+        clock,
+        lease_duration=leader.lease_duration // timedelta(seconds=1),
+        renew_deadline=leader.renew_deadline.total_seconds(),
+        retry_period=leader.retry_period.total_seconds(),
+    )

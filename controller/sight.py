@@ -1,0 +1,103 @@
+"""What the plan sees: one Fleet made of the stores at one instant. Shell.
+
+Where the stores cannot be trusted (not in, or not heard about for too long) it refuses to look, and says why.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from controller import view
+from controller.fresh import Reread
+from controller.stores import Stores
+from controller.view import Delivery, Eviction, Failure, Fleet, Settings
+from kube.clock import Clock
+from kube.remediation import Remediation
+from kube.store import Store
+from kube.types import Pod
+
+Guard = Callable[[Fleet, Remediation, datetime], str | None]
+
+
+class PodsOn(Mapping[str, tuple[Pod, ...]]):
+    """The pods of a node, looked up when first asked for and the same from then on: one instant, without a copy of all."""
+
+    def __init__(self, store: Store[Pod]) -> None:
+        self._store = store
+        self._seen: dict[str, tuple[Pod, ...]] = {}
+
+    def __getitem__(self, node: str) -> tuple[Pod, ...]:
+        if node not in self._seen:
+            self._seen[node] = self._store.by_index(node)
+        return self._seen[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({pod.spec.node_name for pod in self._store.values()} - {""})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Sight:
+    """The loop's thread looks; `why_not_repair` may be asked from any."""
+
+    def __init__(self, stores: Stores, settings: Settings, clock: Clock, *, guard: Guard) -> None:
+        self._stores = stores
+        self._settings = settings
+        self._clock = clock
+        self._guard = guard
+        self._heard_since: datetime | None = None
+        self._latest: Fleet | None = None
+
+    def why_not_look(self) -> str | None:
+        """Say why the stores cannot be trusted now; a break in hearing the server starts `heard_since` anew."""
+        why = self._stores.why_not_synced() or self._stores.why_not_fresh(self._clock.monotonic())
+        if why:
+            self._heard_since = None
+        elif self._heard_since is None:
+            self._heard_since = self._clock.now()
+        return why
+
+    def look(
+        self,
+        *,
+        deliveries: Mapping[str, Delivery],
+        evictions: Mapping[str, Eviction],
+        failures: Mapping[str, Failure],
+    ) -> Fleet:
+        """Take one instant."""
+        stores = self._stores
+        self._latest = view.build(
+            nodes=stores.nodes.values(),
+            healths=stores.healths.values(),
+            remediations=stores.remediations.values(),
+            policies=stores.policies.values(),
+            leases=stores.leases.values(),
+            pods=PodsOn(stores.pods),
+            jobs=stores.jobs.values(),
+            daemonsets=stores.daemonsets.values(),
+            settings=self._settings,
+            deliveries=deliveries,
+            evictions=evictions,
+            failures=failures,
+            heard_since=self._heard_since,
+        )
+        return self._latest
+
+    def why_not_repair(self, seen: Reread) -> str | None:
+        """Ask the core's guard again, on what was just read of this node, within the fleet as last seen."""
+        if self._latest is None:
+            return "nothing was planned yet"
+        fleet = view.refreshed(
+            self._latest,
+            seen.node.metadata.name,
+            node=seen.node,
+            health=seen.health,
+            remediation=seen.remediation,
+            pods=seen.pods,
+        )
+        policies = {**fleet.policies, seen.policy.metadata.name: seen.policy}
+        return self._guard(
+            msgspec.structs.replace(fleet, policies=policies), seen.remediation, self._clock.now()
+        )
