@@ -32,10 +32,14 @@ def loop_milestones(boot_id_before: str, work_pods_before: int) -> tuple[Milesto
             name="cleared", title="condition False", seen=lambda scene: _cleared(scene, boot_id_before)
         ),
         Milestone(
-            name="revalidating", title="revalidation started", seen=lambda scene: _started(scene, "validate")
+            name="revalidating",
+            title="revalidation started",
+            seen=lambda scene: _started(scene, "revalidate"),
         ),
         Milestone(
-            name="revalidated", title="revalidation passed", seen=lambda scene: _succeeded(scene, "validate")
+            name="revalidated",
+            title="revalidation passed",
+            seen=lambda scene: _succeeded(scene, "revalidate"),
         ),
         Milestone(name="returned", title="node given back", seen=_returned),
         Milestone(name="resolved", title="page resolved", seen=lambda scene: _page(scene, "resolve")),

@@ -7,15 +7,21 @@ Exit: 0 the loop closed and acts 2 and 3 held, 1 not, 3 this machine lacks somet
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import msgspec
+import structlog
 
+from kube import paths
+from kube.api import NotFound
 from kube.clock import SYSTEM
 from kube.policy import PoolStatus
 from kube.remediation import Phase
+from kube.types import Lease
 from sandbox import actors, workloads
 from sandbox.acts import loop_milestones, tainted
 from sandbox.cluster import Sandbox
@@ -70,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--keep", action="store_true", help="keep the cluster up at the end until Enter is pressed"
     )
     arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _end_cleanly)
     stage = Stage(sys.stdout)
     report = Report()
     try:
@@ -91,6 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if held else 1
 
 
+def _end_cleanly(_number: int, _frame: FrameType | None) -> None:
+    """Take SIGTERM as Ctrl-C is taken: the cluster ends with the demo."""
+    raise KeyboardInterrupt
+
+
 def _write(path: Path | None, report: Report) -> None:
     if path is not None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
@@ -99,6 +111,8 @@ def _write(path: Path | None, report: Report) -> None:
 def _play(stage: Stage, report: Report, *, keep: bool) -> None:
     stage.heading("A real Kubernetes on this machine, with simulated GPU nodes")
     with Sandbox(progress=stage.say) as sandbox, Receiver(sandbox.state_dir / "receiver") as receiver:
+        log = (sandbox.state_dir / "demo.log").open("w")
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
         install(sandbox, overlay="enforce")
         nodes = create(sandbox, [f"gpu-{number}" for number in range(1, NODES + 1)])
         stage.say(f"{NODES} nodes of {nodes[0].platform.name}, {len(nodes[0].gpus)} GPUs each, are Ready")
@@ -107,7 +121,7 @@ def _play(stage: Stage, report: Report, *, keep: bool) -> None:
             actors.started(sandbox, nodes, receiver=receiver),
             Watching(sandbox.admin, SYSTEM, receiver) as watching,
         ):
-            if not _wait_until_watched(stage, watching, nodes):
+            if not _wait_until_watched(stage, sandbox, watching, nodes):
                 return
             report.closed = _act_1(stage, report, watching, nodes[2])
             report.application_xid_untouched = _act_2(stage, watching, nodes[4])
@@ -117,17 +131,27 @@ def _play(stage: Stage, report: Report, *, keep: bool) -> None:
                 stage.wait_for_enter()
 
 
-def _wait_until_watched(stage: Stage, watching: Watching, nodes: list[SimulatedNode]) -> bool:
+def _leads(sandbox: Sandbox) -> bool:
+    try:
+        lease = sandbox.admin.get(paths.lease("nodemend-system", "nodemend-controller"))
+    except NotFound:
+        return False
+    return bool(msgspec.json.decode(lease, type=Lease).spec.holder_identity)
+
+
+def _wait_until_watched(
+    stage: Stage, sandbox: Sandbox, watching: Watching, nodes: list[SimulatedNode]
+) -> bool:
     def ready() -> bool:
         conditions = [node.condition("GpuXidError") for node in watching.nodes.values()]
         looked = sum(1 for condition in conditions if condition and condition.status == "False")
         working = sum(1 for pod in watching.pods.values() if pod.status.phase == "Running")
-        return looked == len(nodes) and working == 2 * NODES
+        return looked == len(nodes) and working == 2 * NODES and _leads(sandbox)
 
     if watching.wait_for(ready, 60):
         stage.say("every node is watched (GpuXidError=False), 16 pods run, the controller leads")
         return True
-    stage.fail("the agents or the pods did not come up within 60 s")
+    stage.fail("the agents, the pods and the controller did not all come up within 60 s")
     return False
 
 
@@ -229,7 +253,7 @@ def _act_3(
         breaker_held, f"breaker: {breaker() or 'did not trip'}; no drain, no repair, {len(pages)} page"
     )
     budget_held = bool(budget()) and len(cordoned) <= limit
-    stage.outcome(budget_held, f"budget: {budget() or 'not named'}")
+    stage.outcome(budget_held, budget() or "the budget was not named")
     returned = sum(1 for one in watching.remediations.values() if one.status.phase is Phase.RETURNED)
     stage.say(f"incidents returned so far: {returned}; messages at the receiver: {_kinds(receiver)}")
     return breaker_held, budget_held
