@@ -98,12 +98,19 @@ def _give_word(args: argparse.Namespace, annotation: str, open_api: OpenApi, clo
     word = cleaned(word)
     if not (word.already_given or args.yes or args.output == "json") and _on_terminal():
         say(intent.word_lines(word, written=False))
-        if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+        if not _confirmed():
             warn("nothing was written")
             return Exit.NOT_SO
     intent.give(api, remediation, word)
     _print(args, word, intent.word_lines(word, written=True))
     return Exit.DONE
+
+
+def _confirmed() -> bool:
+    try:
+        return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _on_terminal() -> bool:

@@ -1,7 +1,9 @@
 """What the documents say is so: generated parts are current, links lead somewhere, every metric and command exists."""
 
+import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from agent.config import Config as AgentConfig
 from checks.runbook import condition_table, conditions_page
 from controller.config import Config as ControllerConfig
+from controller.signature import headers
 from tests.test_repository import ROOT, tracked
 
 README = (ROOT / "README.md").read_text()
@@ -52,6 +55,20 @@ def test_ports_are_the_programs_own() -> None:
     """The ports in the documents are the defaults in the code."""
     ports = [config().listen.rpartition(":")[2] for config in (AgentConfig, ControllerConfig)]
     assert f"| port | {ports[0]} | {ports[1]} |" in OPERATIONS
+
+
+def test_the_documented_verification_judges_rightly() -> None:
+    """The code that docs/webhook.md gives to receivers accepts what the controller signs, and nothing else."""
+    text = (ROOT / "docs" / "webhook.md").read_text()
+    (snippet,) = re.findall(r"```python\n(import base64.*?)```", text, re.DOTALL)
+    scope: dict[str, Callable[..., bool]] = {}
+    exec(compile(snippet, "docs/webhook.md", "exec"), scope)  # noqa: S102 - our own document
+    secrets = [base64.b64encode(bytes([number]) * 24).decode() for number in (1, 2, 3)]
+    keys = [base64.b64decode(secret) for secret in secrets[:2]]
+    signed = dict(headers(keys, message_id="inc-1-1-oncall", at=datetime.now(UTC), body=b"{}"))
+    judged = [scope["is_genuine"](f"whsec_{secret}", signed, b"{}") for secret in secrets]
+    assert judged == [True, True, False]
+    assert not scope["is_genuine"](f"whsec_{secrets[0]}", signed, b"{ }")
 
 
 def _links(text: str) -> Iterator[str]:

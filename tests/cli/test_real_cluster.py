@@ -1,6 +1,8 @@
 """kubectl-nodemend against a real API server, as a person who holds nothing but the operator's ClusterRole."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ from kube.session import connect
 from sandbox.cluster import Sandbox
 from sandbox.install import install
 from tests.cli.objects import node, remediation
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.cluster
 
@@ -30,12 +34,15 @@ class OnCall:
         self.kubeconfig = sandbox.kubeconfig_for(namespace, account)
         self.environment = sandbox.environment()
 
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "cli", "--kubeconfig", str(self.kubeconfig)]
+
     def type(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the program as its own process, without a terminal."""
-        command = [sys.executable, "-m", "cli", "--kubeconfig", str(self.kubeconfig), *words]
         return subprocess.run(
-            command,
-            cwd=Path(__file__).parents[2],
+            [*self.command, *words],
+            cwd=ROOT,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -118,6 +125,34 @@ def test_a_word_arrives_as_an_annotation(
     after = json.loads(installed.admin.get(paths.remediation(escalated)))
     assert set(_annotations(installed, escalated)) == {annotation}
     assert (after["spec"], after["status"]) == (before["spec"], before["status"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "written"),
+    [
+        pytest.param("n", 1, set(), id="no: nothing is written"),
+        pytest.param("", 1, set(), id="no answer is no"),
+        pytest.param("y", 0, {CANCEL}, id="yes: the word is written"),
+    ],
+)
+def test_a_terminal_is_asked_first(
+    on_call: OnCall, installed: Sandbox, escalated: str, answer: str, code: int, written: set[str]
+) -> None:
+    """On a terminal what will happen is said and confirmed; without one (all other tests) nothing asks."""
+    theirs, ours = pty.openpty()
+    command = [*on_call.command, "cancel", "cli-node-1"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=on_call.environment, stdin=ours, stdout=ours, stderr=ours
+    ) as process:
+        os.close(ours)
+        os.write(theirs, f"{answer}\n".encode())
+        shown = os.read(theirs, 65536).decode()
+        while "Go on?" not in shown:
+            shown += os.read(theirs, 65536).decode()
+        assert process.wait(60) == code
+    os.close(theirs)
+    assert "will be written on incident" in shown
+    assert set(_annotations(installed, escalated)) == written
 
 
 def test_an_old_version_is_refused_by_the_server(installed: Sandbox, escalated: str) -> None:
