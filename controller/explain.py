@@ -1,0 +1,168 @@
+"""Explain: what the controller sees of one node, what it does, what holds it, and what comes next. Pure.
+
+The same functions that decide are asked, so the answer is the controller's own and not a second opinion.
+"""
+
+from datetime import datetime
+
+from controller import guards
+from controller.advance import advance
+from controller.assess import name_parts
+from controller.case import Case
+from controller.drain import left_on
+from controller.incident import BadMark, clock, is_open, last_repair, read_mark
+from controller.intake import case_of
+from controller.opening import open_incident
+from controller.phases_drain import next_rung
+from controller.phases_return import said_repaired
+from controller.plan import plan
+from controller.survey import Survey, is_ready, survey
+from controller.view import Fleet
+from kube.policy import Mode
+from kube.remediation import REPAIRED, Phase, Remediation
+from kube.types import Node
+
+
+def explain(fleet: Fleet, node: str, now: datetime) -> tuple[str, ...]:
+    """Tell the story of one node in lines: seen, in force, done, held, next."""
+    looked = survey(fleet, now)
+    found = fleet.nodes.get(node)
+    mine = looked.open_on(node)
+    if found is None:
+        gone = [f"There is no Node {node} in the cluster."]
+        return tuple(
+            gone + ([f"Incident {mine.metadata.name} is about to close as Superseded."] if mine else [])
+        )
+    lines = [*_seen(looked, found), *_in_force(looked, node)]
+    if mine is not None and mine.spec.node_uid != found.metadata.uid:
+        return (
+            *lines,
+            f"Incident {mine.metadata.name} is about to close as Superseded: it was another Node object.",
+        )
+    planned = plan(fleet, now)
+    if mine is not None:
+        lines += _incident(looked, mine, found)
+    elif node in planned.explanations:
+        lines.append(f"No incident is open: {planned.explanations[node]}.")
+        if looked.verdicts[node].standing and node in looked.terms_on:
+            lines.append(f"Next: an incident opens as {open_incident(looked, found).line}.")
+    else:
+        lines.append("No incident is open and no fault stands: nothing is going to be done.")
+    return tuple(lines)
+
+
+def _seen(looked: Survey, node: Node) -> list[str]:
+    name = node.metadata.name
+    verdict = looked.verdicts[name]
+    lines = []
+    if verdict.standing:
+        lines.append(f"Seen: {name_parts(verdict.standing, most=8)}.")
+    if verdict.unknown:
+        lines.append(f"Not known: {', '.join(verdict.unknown)}. Unknown causes nothing.")
+    if verdict.doubt:
+        lines.append(f"Doubt: {verdict.doubt}.")
+    heard = "never" if verdict.confirmed_at is None else f"at {clock(verdict.confirmed_at)}"
+    stale = "" if verdict.fresh else ", too long ago for anything new to be started"
+    lines.append(f"The agent was last heard {heard}{stale}.")
+    if owner := looked.owners.get(name):
+        lines.append(f"Left alone: {owner}.")
+    state = "cordoned" if node.spec.unschedulable else "schedulable"
+    lines.append(f"The node is {'Ready' if is_ready(node) else 'not Ready'} and {state}.")
+    mark = read_mark(node)
+    if isinstance(mark, BadMark):
+        lines.append(f"{mark.why[0].upper()}{mark.why[1:]}.")
+    elif mark is not None and mark.incident not in looked.fleet.remediations:
+        lines.append(
+            f"It carries the mark of incident {mark.incident}, which no longer exists; the cordon is left as it is. "
+            f"If the node is well: kubectl uncordon {name}, and remove the annotation and taint nodemend.dev/quarantine."
+        )
+    return lines
+
+
+def _in_force(looked: Survey, name: str) -> list[str]:
+    terms = looked.terms_on.get(name)
+    if terms is None:
+        return [f"In force: nothing, since {looked.left_alone[name]}."]
+    paused = ", paused" if terms.paused else ""
+    lines = [f"In force: policy {terms.name}, mode {terms.mode}{paused}."]
+    pool = looked.pool_on(name)
+    if pool is not None:
+        most = terms.max_unavailable.of(len(pool.nodes))
+        lines.append(
+            f"Pool {pool.name}: {len(pool.out)} of {len(pool.nodes)} nodes out of service, at most {most} by budget; "
+            f"{len(pool.repairing)} of {terms.max_repairs_in_flight} repair(s) in flight."
+        )
+        if pool.burst.nodes:
+            lines.append(
+                f"The breaker of the pool is tripped for {len(pool.burst.nodes)} node(s): {pool.breaker_hold().why}."
+            )
+    return lines
+
+
+def _incident(looked: Survey, one: Remediation, node: Node) -> list[str]:
+    case = case_of(looked, one, node)
+    status = one.status
+    lines = [
+        f"Incident {one.metadata.name}: {status.phase} since {clock(status.phase_since or one.spec.opened_at)}."
+    ]
+    if status.held_by:
+        lines.append(f"Held by {status.held_by}: {status.message}.")
+    elif status.message:
+        lines.append(f"Now: {status.message}.")
+    failure = looked.fleet.failures.get(node.metadata.name)
+    if failure is not None:
+        lines.append(
+            f"{failure.step} failed {failure.tries} time(s), last at {clock(failure.at)}: {failure.why}."
+        )
+    dead = [row for row in status.notifications if row.dead]
+    lines += [
+        f"Message {row.id} to sink {row.sink} could not be delivered: {row.error}." for row in dead[-2:]
+    ]
+    lines += _next(case, looked, one)
+    return lines
+
+
+def _next(case: Case, looked: Survey, one: Remediation) -> list[str]:
+    done = advance(looked, one)
+    lines = []
+    names = sorted({type(step).__name__ for step in done.steps})
+    if names and is_open(one):
+        lines.append(f"Next: {', '.join(names)} ({done.line}).")
+    lines += _outlook(case)
+    if done.recheck_at is not None and done.recheck_at > looked.now:
+        lines.append(f"Looked at again by the clock alone: {clock(done.recheck_at)}.")
+    return lines
+
+
+def _outlook(case: Case) -> list[str]:
+    """Say what the phase leads to, and which limit would hold it."""
+    phase = case.status.phase
+    if phase is Phase.SUSPECTED and case.live:
+        hold, _ = guards.hold_quarantine(case)
+        return [f"Then: quarantine{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]
+    if phase is Phase.QUARANTINED and case.terms.mode is Mode.ENFORCE:
+        hold = guards.hold_drain(case, None)
+        return [f"Then: the drain{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]
+    if phase is Phase.DRAINING:
+        left = left_on(case.node_name, case.terms, case.survey.fleet, case.now)
+        rung = next_rung(case)
+        then = "a person, since the ladder has no other repair" if rung is None else rung.repair
+        waiting = f"Still on the node: {left.names(6)}." if left else "The node is empty."
+        return [waiting, f"Then: {then}."]
+    if phase is Phase.REPAIRING:
+        attempt = last_repair(case.status)
+        return (
+            []
+            if attempt is None
+            else [f"Then: proof by a new boot id, or failure by {clock(attempt.deadline)}."]
+        )
+    if phase is Phase.REVALIDATING:
+        return ["Then: the node is given back exactly as it was found, if its revalidation succeeds."]
+    if phase is Phase.ESCALATED:
+        word = said_repaired(case)
+        asked = f" The annotation {REPAIRED} says {clock(word)}." if word is not None else ""
+        gone = f" {case.what()} is reported as gone, which alone gives nothing back." if case.gone else ""
+        return [
+            f"Then: nothing until a person says so: kubectl nodemend repaired {case.node_name}.{gone}{asked}"
+        ]
+    return []

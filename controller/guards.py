@@ -1,0 +1,203 @@
+"""Guards: why something may not be done to a node now. Pure; asked by the phases, and again by the shell.
+
+The shell asks `why_not_repair` (or another of the four at the end) once more on objects read that very moment, right before
+the request that cannot be taken back (NVIDIA/NVSentinel#141, planetlabs/draino#50).
+"""
+
+from datetime import datetime
+
+from controller import drain
+from controller.budget import Hold, Place, place_of
+from controller.case import DRILL, EVIDENCE, MODE, OWNER, PODS, POLICY, WAIT, Case
+from controller.incident import BadMark, clock, holds, last_repair, read_mark
+from controller.intake import case_of
+from controller.ownership import Cordon, cordon_of
+from controller.survey import Survey, survey
+from controller.view import Fleet
+from kube.policy import Mode
+from kube.remediation import CANCEL, Attempt, Phase, Remediation
+
+
+def hold_quarantine(case: Case) -> tuple[Hold | None, datetime | None]:
+    """Say why the node may not be taken out, and when the answer may change by the clock alone."""
+    hold = _hold_by_others(case) or _hold_by_mark(case) or _hold_by_evidence(case, fresh=False)
+    if hold is not None:
+        return hold, None
+    if not case.due:
+        until = min(f.first_seen + case.terms.wait_for(f) for f in case.live)
+        return Hold(by=WAIT, why=f"{case.what()}: the policy waits until {clock(until)}"), until
+    if case.terms.mode is Mode.OBSERVE:
+        return Hold(by=MODE, why=f"mode Observe: {would(case)}"), None
+    hold = _hold_by_evidence(case, fresh=True)
+    if hold is None and case.pool is not None:
+        hold = case.pool.why_not_quarantine(case.node_name, takes_node=case.takes_node)
+    return hold, None
+
+
+def hold_drain(case: Case, place: Place | None) -> Hold | None:
+    """Say why no drain may start. `place` is the incident's turn in its pool, None where it has none yet."""
+    hold = hold_eviction(case) or _hold_by_evidence(case, fresh=True)
+    if hold is None and case.pool is not None:
+        hold = case.pool.why_not_work(case.node_name, place)
+    return hold
+
+
+def hold_eviction(case: Case) -> Hold | None:
+    """Say why a drain that began may not go on. An agent's silence does not stop it, doubt about the fault does."""
+    hold = _hold_by_others(case)
+    if hold is None and case.terms.mode is not Mode.ENFORCE:
+        hold = Hold(
+            by=MODE,
+            why=f"policy {case.terms.name} is in mode {case.terms.mode}: nothing is drained or repaired",
+        )
+    if hold is None:
+        hold = _hold_by_evidence(case, fresh=False)
+    if hold is None and case.pool is not None and case.node_name in case.pool.burst.nodes:
+        hold = case.pool.why_not_work(case.node_name, place_of(case.remediation))
+    return hold
+
+
+def hold_repair(case: Case, attempt: Attempt | None) -> Hold | None:
+    """Say why no repair may start, or be submitted where its `attempt` is already written down."""
+    hold = hold_drain(case, place_of(case.remediation))
+    if hold is not None:
+        return hold
+    node = case.node
+    boot_id = node.status.node_info.boot_id
+    if not boot_id:
+        return Hold(by=EVIDENCE, why="the Node shows no boot id, so a reboot could never be proven")
+    if attempt is not None and attempt.boot_id_before != boot_id:
+        return Hold(
+            by=EVIDENCE, why=f"the node was booted again (boot {boot_id}) since the repair was decided"
+        )
+    fleet = case.survey.fleet
+    if not fleet.pods_synced:
+        return Hold(by=PODS, why="the pods of the node are not known yet")
+    left = drain.left_on(case.node_name, case.terms, fleet, case.now)
+    if left:
+        return Hold(by=PODS, why=f"pods are on the node again: {left.names()}")
+    if case.pool is None:
+        return None
+    place = None if attempt is None else Place(since=attempt.started_at, incident=case.name)
+    return case.pool.why_not_repair(case.node_name, place)
+
+
+def would(case: Case) -> str:
+    """Say what Enforce would do."""
+    person = case.person
+    ladder = ", then ".join(dict.fromkeys(rung.repair for rung in case.ladder))
+    if person is not None or not ladder:
+        return f"would cordon the node for {case.what()} and hand it to a person"
+    how = "drain it" if any(f.urgency == "now" for f in case.due) else "wait until it is idle"
+    return f"would cordon the node for {case.what()}, {how}, {ladder}, and revalidate"
+
+
+def _hold_by_others(case: Case) -> Hold | None:
+    if owner := case.survey.owners.get(case.node_name):
+        return Hold(by=OWNER, why=f"left alone: {owner}")
+    if case.ungoverned:
+        return Hold(by=POLICY, why=case.ungoverned)
+    if case.terms.paused:
+        return Hold(by=POLICY, why=f"policy {case.terms.name} is paused")
+    return None
+
+
+def _hold_by_mark(case: Case) -> Hold | None:
+    """Wait for the mark of an earlier incident to go: what stands now is not what the node looked like before."""
+    mark = read_mark(case.node)
+    if isinstance(mark, BadMark):
+        return Hold(by=OWNER, why=f"{mark.why}: repair or remove it by hand")
+    if mark is None or mark.incident == case.name:
+        return None
+    if mark.incident in case.survey.fleet.remediations:
+        return Hold(by=OWNER, why=f"the node still carries the mark of incident {mark.incident}")
+    return None
+
+
+def _hold_by_evidence(case: Case, *, fresh: bool) -> Hold | None:
+    verdict = case.verdict
+    if not verdict.standing:
+        unknown = f"{', '.join(verdict.unknown)} is Unknown" if verdict.unknown else ""
+        why = verdict.doubt or unknown or "the fault is not reported as standing now"
+        return Hold(by=EVIDENCE, why=f"nothing is done without proof: {why}")
+    if not case.live:
+        return Hold(by=DRILL, why="a drill, which reaches no further unless the policy says drillsAreReal")
+    if fresh and not verdict.fresh:
+        at = "never" if verdict.confirmed_at is None else f"at {clock(verdict.confirmed_at)}"
+        return Hold(by=EVIDENCE, why=f"the fault was last confirmed {at}: waiting for the agent's report")
+    return None
+
+
+# Asked again by the shell on freshly read objects (view.refreshed). `looked` saves making a Survey for each of many.
+
+
+def why_not_quarantine(
+    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
+) -> str | None:
+    """Say why the Node of this incident must not be patched now, or None."""
+    case = _case(fleet, remediation, now, looked, Phase.QUARANTINED)
+    if isinstance(case, str):
+        return case
+    hold, _ = hold_quarantine(case)
+    return None if hold is None else hold.why
+
+
+def why_not_evict(
+    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
+) -> str | None:
+    """Say why no pod must be evicted for this incident now, or None."""
+    case = _case(fleet, remediation, now, looked, Phase.DRAINING)
+    if isinstance(case, str):
+        return case
+    hold = _hold_by_cordon(case) or hold_eviction(case)
+    return None if hold is None else hold.why
+
+
+def why_not_repair(
+    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
+) -> str | None:
+    """Say why the Job of this incident's last attempt must not be created now, or None."""
+    case = _case(fleet, remediation, now, looked, Phase.REPAIRING)
+    if isinstance(case, str):
+        return case
+    attempt = last_repair(case.status)
+    if attempt is None or attempt.result or attempt.submitted_at is not None:
+        return "there is no repair that is written down and not yet submitted"
+    if now >= attempt.deadline:
+        return f"the time of {attempt.job} ran out at {clock(attempt.deadline)}"
+    hold = _hold_by_cordon(case) or hold_repair(case, attempt)
+    return None if hold is None else hold.why
+
+
+def why_not_validate(
+    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
+) -> str | None:
+    """Say why no revalidation Job must be created for this incident now, or None."""
+    case = _case(fleet, remediation, now, looked, Phase.REVALIDATING)
+    if isinstance(case, str):
+        return case
+    hold = _hold_by_cordon(case)
+    if hold is None and (owner := case.survey.owners.get(case.node_name)):
+        return f"left alone: {owner}"
+    return None if hold is None else hold.why
+
+
+def _case(
+    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None, phase: Phase
+) -> Case | str:
+    spec = remediation.spec
+    node = fleet.nodes.get(spec.node_name)
+    if node is None or node.metadata.uid != spec.node_uid:
+        return f"the Node of this incident is gone: {spec.node_name} is another one now"
+    if remediation.status.phase is not phase:
+        return f"the incident is {remediation.status.phase}, not {phase}"
+    if CANCEL in remediation.metadata.annotations:
+        return "a person cancelled the incident"
+    return case_of(looked or survey(fleet, now), remediation, node)
+
+
+def _hold_by_cordon(case: Case) -> Hold | None:
+    cordon = cordon_of(case.node, case.remediation, case.now)
+    if cordon is Cordon.STANDS and holds(case.node, case.name):
+        return None
+    return Hold(by=OWNER, why=f"the cordon of incident {case.name} on the node: {cordon}")

@@ -1,0 +1,82 @@
+"""Intake: what is new about an open incident since it was last saved, taken into its working status. Pure.
+
+Deliveries of messages, further evidence, other automations' marks, and the sight of our own mark on the Node. None of it is
+a decision; it is saved together with the next one.
+"""
+
+import msgspec
+
+from controller import outbox
+from controller.assess import name_parts
+from controller.case import Case
+from controller.incident import Mark, read_mark, told, with_evidence
+from controller.ownership import with_marker
+from controller.survey import Survey
+from controller.terms import Terms
+from controller.view import Fleet
+from kube.remediation import NodeBefore, Remediation, RemediationStatus
+from kube.types import Node
+
+# What is in force where no policy is: nothing is permitted, and recoveries run with the defaults.
+UNGOVERNED = Terms(name="")
+
+
+def case_of(looked: Survey, remediation: Remediation, node: Node) -> Case:
+    """Put together everything that a phase may look at."""
+    name = node.metadata.name
+    verdict = looked.verdicts[name]
+    status = with_deliveries(remediation.status, looked.fleet)
+    status = msgspec.structs.replace(
+        status,
+        evidence=status.evidence or remediation.spec.evidence,
+        phase_since=status.phase_since or remediation.spec.opened_at,
+    )
+    status, attached = with_evidence(status, verdict.standing)
+    if attached:
+        line = f"further evidence: {name_parts(attached)}"
+        status = msgspec.structs.replace(
+            status, timeline=told(status.timeline, looked.now, status.phase, line)
+        )
+    status = with_marker(status, looked.owners.get(name), looked.now)
+    terms = looked.terms_on.get(name, UNGOVERNED)
+    live = tuple(f for f in verdict.standing if terms.drills_are_real or not f.drill)
+    return Case(
+        survey=looked,
+        remediation=remediation,
+        status=_with_mark(status, remediation, node, looked),
+        node=node,
+        verdict=verdict,
+        terms=terms,
+        ungoverned=looked.left_alone.get(name, ""),
+        pool=looked.pool_on(name),
+        live=live,
+        due=tuple(f for f in live if looked.now >= f.first_seen + terms.wait_for(f)),
+    )
+
+
+def with_deliveries(status: RemediationStatus, fleet: Fleet) -> RemediationStatus:
+    """Write down what became of the incident's messages."""
+    rows = outbox.settle(status.notifications, fleet.deliveries, fleet.settings.sinks)
+    return status if rows == status.notifications else msgspec.structs.replace(status, notifications=rows)
+
+
+def _with_mark(
+    status: RemediationStatus, remediation: Remediation, node: Node, looked: Survey
+) -> RemediationStatus:
+    """Note the first sight of our mark. The mark says what the Node looked like: it was written in the same request."""
+    mark = read_mark(node)
+    if not isinstance(mark, Mark) or mark.incident != remediation.metadata.name:
+        return status
+    if mark.node_uid != node.metadata.uid or (
+        status.before is not None and status.before.applied_at is not None
+    ):
+        return status
+    before = NodeBefore(
+        unschedulable=mark.unschedulable_before,
+        cordoned=mark.cordoned,
+        tainted=mark.tainted,
+        at=mark.at,
+        applied_at=looked.now,
+        applied_version=node.metadata.resource_version,
+    )
+    return msgspec.structs.replace(status, before=before)

@@ -1,0 +1,171 @@
+"""Repairing: one Job for each attempt, created once, and proof that does not come from the Job. Pure.
+
+The attempt is written down first; its Job is created from that row, and the row then says so: from there on it is never
+created again, whatever became of it. A reboot is proven by a new boot id that the kubelet and the agent both report, on a
+Ready node. NotReady is no proof (a fast reboot never shows it), nor is an empty boot id, nor is a Job's success.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from controller import guards
+from controller.assess import why_not_usable
+from controller.case import Case, Move
+from controller.drain import left_on
+from controller.incident import FAILED, SUCCEEDED, clock, last_repair, with_attempt
+from controller.phases_contain import escalate, revalidate, start_drain, why_a_person
+from controller.phases_drain import begin_repair, next_rung
+from controller.steps import RunRepair
+from controller.survey import is_ready
+from kube.remediation import Attempt, Phase
+from kube.types import Job
+
+# After its Job failed the machine may still go down: it was told to, and the kubelet ends pods on its way. A Ready node that
+# still shows the old boot id after this time was not rebooted.
+JOB_FAILED_GRACE = timedelta(minutes=2)
+
+
+def repairing(case: Case) -> Move:
+    """Submit the attempt, watch for its proof, and go on to the next one or to a person."""
+    attempt = last_repair(case.status)
+    if attempt is None or attempt.result:
+        return _next(case)
+    job = case.survey.fleet.jobs.get(attempt.job)
+    if attempt.submitted_at is None and job is not None:
+        return _changed(case, attempt, submitted_at=case.now).go_on(_watching(attempt))
+    if attempt.submitted_at is None:
+        return _submit(case, attempt)
+    return _watch(case, attempt, job)
+
+
+def _next(case: Case) -> Move:
+    if case.gone:
+        return revalidate(case)
+    if hand_over := why_a_person(case):
+        return escalate(case, hand_over)
+    fleet = case.survey.fleet
+    if fleet.pods_synced and left_on(case.node_name, case.terms, fleet, case.now):
+        return start_drain(case)
+    return begin_repair(case)
+
+
+def _submit(case: Case, attempt: Attempt) -> Move:
+    if case.gone:
+        return revalidate(
+            _ended(case, attempt, FAILED, "withdrawn before it was submitted: the fault is gone")
+        )
+    hand_over = why_a_person(case)
+    if hand_over:
+        return escalate(_ended(case, attempt, FAILED, "withdrawn before it was submitted"), hand_over)
+    booted = case.node.status.node_info.boot_id
+    if booted and booted != attempt.boot_id_before:
+        return _failed(
+            case, attempt, f"withdrawn before it was submitted: the node was booted again (boot {booted})"
+        )
+    hold = guards.hold_repair(case, attempt)
+    if case.now >= attempt.deadline:
+        failure = case.survey.fleet.failures.get(case.node_name)
+        why = (
+            hold.why
+            if hold is not None
+            else (failure.why if failure is not None else "its Job was not created")
+        )
+        return _failed(case, attempt, f"not submitted by {clock(attempt.deadline)}: {why}")
+    if hold is not None:
+        return msgspec.structs.replace(case.hold(hold), recheck_at=attempt.deadline)
+    return case.go_on(
+        case.status.message if not case.status.held_by else _watching(attempt),
+        RunRepair(
+            node=case.node_name,
+            incident=case.name,
+            repair=attempt.kind,
+            attempt=attempt.number,
+            job=attempt.job,
+            boot_id=attempt.boot_id_before,
+            timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
+        ),
+        recheck_at=attempt.deadline,
+    )
+
+
+def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
+    missing = _why_not_proven(case, attempt)
+    if missing is None:
+        return _proven(case, attempt)
+    failed = _job_failure(job)
+    rebooted = case.node.status.node_info.boot_id not in ("", attempt.boot_id_before)
+    if failed and attempt.job_failed_at is None:
+        case = _changed(case, attempt, job_failed_at=case.now, message=f"its Job failed: {failed}"[:1024])
+        return case.go_on(
+            f"{attempt.job}: its Job failed ({failed}); the machine may still be going down"[:1024]
+        )
+    if case.now >= attempt.deadline:
+        return _failed(case, attempt, f"not proven by {clock(attempt.deadline)}: {missing}")
+    times: list[datetime] = [attempt.deadline]
+    if attempt.job_failed_at is not None and not rebooted:
+        grace = attempt.job_failed_at + JOB_FAILED_GRACE
+        if case.now >= grace and is_ready(case.node):
+            return _failed(case, attempt, f"{attempt.message or 'its Job failed'}, and {missing}")
+        times += [grace] if grace > case.now else []
+    message = f"{attempt.job}: {missing}" if rebooted else _watching(attempt)
+    if attempt.job_failed_at is not None and not rebooted:
+        message = case.status.message
+    return case.go_on(message, recheck_at=min(times))
+
+
+def _proven(case: Case, attempt: Attempt) -> Move:
+    boot_id = case.node.status.node_info.boot_id
+    line = f"{attempt.job} is proven: boot {attempt.boot_id_before} ended, boot {boot_id} runs"
+    case = _ended(case, attempt, SUCCEEDED, line, boot_id_after=boot_id)
+    return case.enter(
+        Phase.REVALIDATING,
+        f"{line}; the node is proven before it is given back",
+        page=f"{case.node_name}: {line}; revalidating",
+    )
+
+
+def _failed(case: Case, attempt: Attempt, why: str) -> Move:
+    """Write down the failure; at the end of the ladder a person's turn comes in the same breath."""
+    line = f"{attempt.job} failed: {why}"
+    case = _ended(case, attempt, FAILED, why)
+    if next_rung(case) is None:
+        return escalate(case, f"{line}; the ladder has no other repair")
+    return case.enter(Phase.REPAIRING, line, page=f"{case.node_name}: {line}")
+
+
+def _why_not_proven(case: Case, attempt: Attempt) -> str | None:
+    """Say what is missing from the proof of a reboot."""
+    node = case.node
+    boot_id = node.status.node_info.boot_id
+    if not boot_id or not attempt.boot_id_before:
+        return "the Node shows no boot id"
+    if boot_id == attempt.boot_id_before:
+        return f"the node still runs boot {boot_id}"
+    health = case.survey.fleet.healths.get(case.node_name)
+    if health is None or why_not_usable(node, health) or health.status.boot_id != boot_id:
+        return f"boot {boot_id} runs, its agent has not reported yet"
+    if not is_ready(node):
+        return f"boot {boot_id} runs, the node is not Ready yet"
+    return None
+
+
+def _job_failure(job: Job | None) -> str:
+    if job is None:
+        return ""
+    for condition in job.status.conditions:
+        if condition.type == "Failed" and condition.status == "True":
+            return " ".join(filter(None, (condition.reason, condition.message))) or "no reason given"
+    return ""
+
+
+def _changed(case: Case, attempt: Attempt, **changes: object) -> Case:
+    return case.with_status(with_attempt(case.status, msgspec.structs.replace(attempt, **changes)))
+
+
+def _ended(case: Case, attempt: Attempt, result: str, message: str, **changes: object) -> Case:
+    return _changed(case, attempt, result=result, message=message[:1024], finished_at=case.now, **changes)
+
+
+def _watching(attempt: Attempt) -> str:
+    return f"{attempt.job} is to end boot {attempt.boot_id_before}, by {clock(attempt.deadline)}"
