@@ -155,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         description="See and steer what nodemend does to the nodes of this cluster.",
         epilog="Exit codes: 0 done, 1 the asked-for state does not hold, 2 bad use, 3 no cluster or not allowed.",
     )
+    parser.add_argument("--version", action="version", version=user_agent("kubectl-nodemend"))
     parser.set_defaults(kubeconfig=None, context="", namespace="nodemend-system", output="table")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
