@@ -19,7 +19,8 @@ from cli.explain_text import explain_lines
 from cli.failure import Exit, Failure
 from cli.judgement import judge_fleet, judge_node
 from cli.runbook import all_reasons, choose_reasons, list_lines, runbook_lines
-from cli.status import report_status, status_lines
+from cli.status import report_status
+from cli.status_text import status_lines
 from cli.text import cleaned, say, warn
 from controller.config import JobsSection
 from kube.api import Api
