@@ -74,7 +74,9 @@ def from_status(
     seconds = (
         int(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds or None
     )
-    message = status.message[:MESSAGE_LIMIT] or status.reason or "no message"
+    # A PodDisruptionBudget is named in its cause alone; an invalid field is in the message already.
+    more = "; ".join(c.message for c in details.causes or () if c.message and c.message not in status.message)
+    message = " ".join(filter(None, (status.message or status.reason or "no message", more)))[:MESSAGE_LIMIT]
     return _kind(code, status.reason)(
         f"{asked}: {code} {message}",
         code=code,
