@@ -26,6 +26,7 @@ from kube.session import Session, connect, user_agent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ALIVE_CHECK_S = 5.0
+ENDS_WITHIN_S = 6.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +94,9 @@ def _run(config: Config, checks: Sequence[Check]) -> int:
     asked = thread.is_alive()
     stop.set()
     agent.wake()
-    thread.join(timeout=15.0)
+    thread.join(timeout=ENDS_WITHIN_S)
+    if thread.is_alive():
+        agent.save()  # the loop waits for an API server that does not answer; kubelet's patience is shorter
     session.close()
     for failure in failures:
         print(f"nodemend-agent: cannot listen on {config.listen}: {failure}", file=sys.stderr)

@@ -91,7 +91,7 @@ class Publisher:
         self._bucket = TokenBucket(settings.burst, settings.refill.total_seconds())
         self._reserve = min(RESERVED_FOR_NEWS, settings.burst - 1)
         self._reassert_s = settings.reassert.total_seconds()
-        self._backoff = Backoff(0.5, 10.0, random)
+        self._backoff = Backoff(0.5, 5.0, random)
         self._node: Node | None = None
         self._uid = ""
         self._published: frozenset[str] = frozenset()

@@ -150,12 +150,16 @@ class Agent:
         self._woken.set()
         self._writer_woken.set()
 
+    def save(self) -> None:
+        """Save the present state now."""
+        self.saver.offer(self.judging.state(self._clock.now()), urgent=True)
+        self.saver.flush()
+
     def _close(self, server: Server | None, writer: threading.Thread) -> None:
         self._writer_woken.set()
         self.feed.end()
         writer.join(timeout=2.0)
-        self.saver.offer(self.judging.state(self._clock.now()), urgent=True)
-        self.saver.flush()
+        self.save()
         if server is not None:
             server.stop()
         self._log.info("agent.stopped")
