@@ -14,6 +14,7 @@ from controller.assess import why_not_usable
 from controller.case import Case, Move
 from controller.drain import left_on
 from controller.incident import FAILED, SUCCEEDED, clock, last_repair, with_attempt
+from controller.last_words import last_words
 from controller.phases_contain import escalate, revalidate, start_drain, why_a_person
 from controller.phases_drain import begin_repair, next_rung
 from controller.steps import RunRepair
@@ -94,6 +95,8 @@ def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
     if missing is None:
         return _proven(case, attempt)
     failed = _job_failure(job)
+    if failed:
+        failed = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or failed
     rebooted = case.node.status.node_info.boot_id not in ("", attempt.boot_id_before)
     if failed and attempt.job_failed_at is None:
         case = _changed(case, attempt, job_failed_at=case.now, message=f"its Job failed: {failed}"[:1024])

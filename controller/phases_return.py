@@ -25,6 +25,7 @@ from controller.incident import (
     validations_since,
     with_attempt,
 )
+from controller.last_words import last_words
 from controller.ownership import older
 from controller.phases_contain import escalate, start_drain, why_a_person
 from controller.phases_drain import next_rung
@@ -252,6 +253,8 @@ def _watch(case: Case, attempt: Attempt) -> Move:
         submitted = msgspec.structs.replace(attempt, submitted_at=case.now)
         return case.with_status(with_attempt(case.status, submitted)).go_on(proves)
     result, message = _judge(job)
+    if result:
+        message = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or message
     if not result and case.now >= attempt.deadline:
         result, message = FAILED, f"did not finish by {clock(attempt.deadline)}"
     if result:

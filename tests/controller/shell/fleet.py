@@ -251,6 +251,18 @@ class Fleet:
         status = {"conditions": [{"type": condition, "status": "True", "reason": "Test", "message": "done"}]}
         self.api.patch(f"{paths.job(JOBS, job)}/status", {"status": status}, PatchType.MERGE)
 
+    def end_pod(self, node: str, job: str, message: str) -> None:
+        """Let a Job's pod end with a termination message."""
+        state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
+        self.api.add(
+            paths.pods(JOBS),
+            {
+                "metadata": {"name": f"{job}-x", "labels": {"batch.kubernetes.io/job-name": job}},
+                "spec": {"nodeName": node},
+                "status": {"phase": "Failed", "containerStatuses": [{"name": "c", "state": state}]},
+            },
+        )
+
     def add_pod(self, node: str, name: str) -> None:
         """Run a pod of a ReplicaSet on a node."""
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}

@@ -132,6 +132,25 @@ def test_a_request_that_fails_is_made_good(fleet: Fleet, method: str, part: str,
     assert "unschedulable" not in facts(fleet, "gpu-0")["spec"]
 
 
+def test_a_node_that_does_not_pass_stays_out_and_a_person_is_told_why(fleet: Fleet) -> None:
+    """Both revalidations fail: the cordon stands, and the page holds the pod's own words."""
+    to_repairing(fleet)
+    fleet.reboot("gpu-0")
+    fleet.turn()
+    for _ in range(2):
+        job = fleet.jobs()[-1]
+        fleet.end_pod(
+            "gpu-0",
+            job,
+            '{"result":"Failed","checks":[{"name":"gpus","result":"Failed","message":"7 of 8"}]}',
+        )
+        fleet.finish(job, "Failed")
+        fleet.turn()
+    assert (fleet.phase(), facts(fleet, "gpu-0")["spec"]["unschedulable"]) == ("Escalated", True)
+    assert "gpus: 7 of 8" in fleet.inbox.bodies[-1]["data"]["message"]
+    assert fleet.inbox.bodies[-1]["data"]["severity"] == "critical"
+
+
 def test_on_old_sight_nothing_is_decided(fleet: Fleet) -> None:
     """Stores that the server was not heard about lately are not planned on, however ill they look."""
     fleet.turn()

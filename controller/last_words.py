@@ -1,0 +1,63 @@
+"""What a Job's pod said when it ended: the termination message, as a sentence for people. Pure.
+
+The Job's own condition only says that its pod failed. `nodemend-agent validate` leaves its verdict as JSON; a repair, or a
+command of the administrator's own, leaves whatever text it likes. Whether the Job counts is not decided here.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from kube.types import Pod, Struct, TerminatedState
+
+JOB_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+_LIMIT = 512
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class _Row(Struct, frozen=True, kw_only=True):
+    name: str
+    result: str
+    message: str = ""
+
+
+class _Verdict(Struct, frozen=True, kw_only=True):
+    """What `agent.validate` writes (that package is not the controller's to import)."""
+
+    result: str
+    checks: tuple[_Row, ...] = ()
+
+
+def last_words(job: str, pods: Iterable[Pod]) -> str:
+    """Give what the newest ended pod of the Job said; empty where none ended or it said nothing at all."""
+    ended = [(pod.metadata.creation_timestamp or _NEVER, said) for pod in pods if (said := _ended(job, pod))]
+    if not ended:
+        return ""
+    state = max(ended, key=lambda pair: pair[0])[1]
+    told = _verdict(state.message) or _printable(state.message)
+    if not told and state.exit_code:
+        told = f"exit code {state.exit_code}{f' ({state.reason})' if state.reason else ''}"
+    return told[:_LIMIT]
+
+
+def _ended(job: str, pod: Pod) -> TerminatedState | None:
+    if job not in (pod.metadata.labels.get(label) for label in JOB_LABELS):
+        return None
+    states: Sequence[TerminatedState | None] = [one.state.terminated for one in pod.status.container_statuses]
+    return next((state for state in states if state is not None), None)
+
+
+def _verdict(text: str) -> str:
+    try:
+        verdict = msgspec.json.decode(text, type=_Verdict)
+    except msgspec.DecodeError:
+        return ""
+    rows = [row for row in verdict.checks if row.result != "Passed"] or list(verdict.checks)
+    words = "; ".join(f"{row.name}: {row.message or row.result}" for row in rows)
+    return _printable(f"{verdict.result}: {words}" if words else verdict.result)
+
+
+def _printable(text: str) -> str:
+    """Keep it on one line: a message may hold anything that a program printed."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

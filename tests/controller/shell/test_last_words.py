@@ -1,0 +1,82 @@
+"""controller.last_words: the reason why a Job ended, in the words of its own pod."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.last_words import last_words
+from kube.types import ContainerState, ContainerStatus, ObjectMeta, Pod, PodStatus, TerminatedState
+from tests.controller.shell.samples import NOW
+
+VERDICT = {
+    "result": "Failed",
+    "node": "gpu-7",
+    "bootID": "b",
+    "checks": [
+        {"name": "gpus", "result": "Failed", "message": "7 found, 8 demanded"},
+        {"name": "GpuXidError", "result": "Passed", "message": "NoXidError: none"},
+    ],
+}
+
+
+def pod(
+    message: str,
+    *,
+    job: str = "j",
+    exit_code: int = 1,
+    age_s: int = 0,
+    label: str = "batch.kubernetes.io/job-name",
+) -> Pod:
+    """Build an ended pod of a Job."""
+    ended = TerminatedState(exit_code=exit_code, reason="Error", message=message)
+    return Pod(
+        metadata=ObjectMeta(
+            name="p",
+            labels={label: job},
+            creation_timestamp=NOW - timedelta(seconds=age_s),
+        ),
+        status=PodStatus(
+            container_statuses=(ContainerStatus(name="c", state=ContainerState(terminated=ended)),)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([], "", id="no pod"),
+        pytest.param([pod("x", job="other")], "", id="another Job's pod"),
+        pytest.param(
+            [pod(msgspec.json.encode(VERDICT).decode())],
+            "Failed: gpus: 7 found, 8 demanded",
+            id="the agent's verdict",
+        ),
+        pytest.param(
+            [pod('{"result":"Passed","checks":[{"name":"gpus","result":"Passed","message":"8 found"}]}')],
+            "Passed: gpus: 8 found",
+            id="a verdict that passed",
+        ),
+        pytest.param([pod("nccl: 12 GB/s\n< 400")], "nccl: 12 GB/s < 400", id="any other text, on one line"),
+        pytest.param([pod("\x1b[31mred\x00")], "[31mred", id="without control characters"),
+        pytest.param([pod("", exit_code=137)], "exit code 137 (Error)", id="nothing but an exit code"),
+        pytest.param([pod('{"result": 1}')], '{"result": 1}', id="JSON of another shape is text"),
+        pytest.param([pod("old", age_s=60), pod("new")], "new", id="the newest pod counts"),
+        pytest.param([pod("x", label="job-name")], "x", id="the older label"),
+    ],
+)
+def test_the_reason_is_the_pods_own(pods: list[Pod], expected: str) -> None:
+    """In one bounded line."""
+    assert last_words("j", pods) == expected
+
+
+def test_it_is_bounded() -> None:
+    """Whatever a program prints."""
+    assert len(last_words("j", [pod("x" * 5000)])) == 512
+
+
+def test_a_pod_that_still_runs_has_said_nothing() -> None:
+    """Only what ended counts."""
+    changes: dict[str, Any] = {"status": PodStatus(container_statuses=(ContainerStatus(name="c"),))}
+    assert last_words("j", [msgspec.structs.replace(pod("x"), **changes)]) == ""
