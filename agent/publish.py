@@ -102,6 +102,8 @@ class Publisher:
         self._retry_at = float("-inf")
         self._reassert_at = float("inf")
         self._delayed = False
+        self.trouble = ""
+        """Why the last patch failed; empty where it did not."""
 
     @property
     def node(self) -> Node | None:
@@ -121,7 +123,7 @@ class Publisher:
     @property
     def failing(self) -> bool:
         """Whether the last patch failed."""
-        return self._backoff.failures > 0
+        return bool(self.trouble)
 
     def meet(self, node: Node, published: Collection[str]) -> None:
         """Take a Node object as ours, and the condition types that an earlier run recorded as written there."""
@@ -197,6 +199,7 @@ class Publisher:
 
     def _failed(self, error: Exception) -> None:
         wait_s = self._backoff.failed()
+        self.trouble = f"{type(error).__name__}: {error}"
         if isinstance(error, ApiError) and error.retry_after_s is not None:
             wait_s = max(wait_s, min(error.retry_after_s, 60.0))
         self._retry_at = self._clock.monotonic() + wait_s
@@ -210,6 +213,7 @@ class Publisher:
         if self._backoff.failures:
             self._log.info("publishing.recovered", attempts=self._backoff.failures + 1)
         self._backoff.succeeded()
+        self.trouble = ""
         self._metrics.wrote("condition", "ok")
         self._say_published(wanted, removable, put_back)
         if self._since is not None:

@@ -264,7 +264,7 @@ class Agent:
         return changed
 
     def _meet(self, met: Met) -> None:
-        self._met = met
+        before, self._met = self._met, met
         uid = met.node.metadata.uid
         status = met.health.status if met.health is not None else None
         ours = status if status is not None and status.node_uid == uid else None
@@ -273,7 +273,8 @@ class Agent:
         self.recorder.meet(exists=met.health is not None)
         if ours is not None and not self.feed.begun:
             self.judging.go_on_from(kernel_log_position(ours, KERNEL_LOG, boot_id=self.judging.boot_id))
-        self._log.info("node.met", uid=uid, health=met.health is not None)
+        if before is None or before.node.metadata.uid != uid:
+            self._log.info("node.met", uid=uid, health=met.health is not None)
 
     def _judge(self, observations: Sequence[Observation], cursor: Cursor | None) -> None:
         before = self.judging.states
@@ -354,6 +355,8 @@ class Agent:
         """Say why nothing was published yet, or None after the first time."""
         if self.publisher.ready:
             return None
+        if self.publisher.trouble:
+            return f"the conditions could not be published: {self.publisher.trouble}"
         if self.publisher.node is None:
             return f"the Node {self._config.node_name} has not been read yet"
         return "no condition has been published yet"

@@ -6,7 +6,7 @@ import pytest
 
 from agent.host.inventory import InventoryFailed
 from kube import paths
-from kube.api import Forbidden, NotFound, TooManyRequests, Unavailable
+from kube.api import Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from kube.nodehealth import NodeHealth
 from kube.store import Change
 from kube.types import ObjectMeta
@@ -52,6 +52,7 @@ def test_a_lost_answer_is_sent_again_and_changes_nothing(tmp_path: Path) -> None
     "error",
     [
         pytest.param(Forbidden("no such right", code=403), id="refused by RBAC or an admission policy"),
+        pytest.param(Invalid("denied by a policy", code=422), id="denied by an admission policy"),
         pytest.param(TooManyRequests("slow down", code=429, retry_after_s=20.0), id="throttled"),
     ],
 )
@@ -62,6 +63,7 @@ def test_a_refusal_is_tried_again_with_pauses(tmp_path: Path, error: Exception) 
     scene.line("FAULT GateStuck 0000:01:00")
     scene.wait(120)
     assert scene.patches() <= 1 + 6 + 12
+    assert scene.agent.publisher.trouble.startswith(type(error).__name__)
     scene.api.stop_failing()
     scene.wait(30)
     assert scene.shown() == ("True", "GateStuck")
