@@ -3,6 +3,7 @@
 Where the stores cannot be trusted (not in, or not heard about for too long) it refuses to look, and says why.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
@@ -11,13 +12,14 @@ import msgspec
 from controller import view
 from controller.fresh import Reread
 from controller.stores import Stores
+from controller.survey import Survey, survey
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings
 from kube.clock import Clock
 from kube.remediation import Remediation
-from kube.store import Store
+from kube.store import Store, Stored
 from kube.types import Pod
 
-Guard = Callable[[Fleet, Remediation, datetime], str | None]
+Guard = Callable[[Fleet, Remediation, datetime, Survey | None], str | None]
 
 
 class PodsOn(Mapping[str, tuple[Pod, ...]]):
@@ -49,6 +51,8 @@ class Sight:
         self._guard = guard
         self._heard_since: datetime | None = None
         self._latest: Fleet | None = None
+        self._lock = threading.Lock()
+        self._surveyed: Survey | None = None
 
     def why_not_look(self) -> str | None:
         """Say why the stores cannot be trusted now; a break in hearing the server starts `heard_since` anew."""
@@ -86,11 +90,18 @@ class Sight:
         return self._latest
 
     def why_not_repair(self, seen: Reread) -> str | None:
-        """Ask the core's guard again, on what was just read of this node, within the fleet as last seen."""
-        if self._latest is None:
+        """Ask the core's guard again, on what was just read of this node, within the fleet as last seen.
+
+        Where nothing was read but what the plan saw already, one Survey serves all that are asked in the same tick.
+        """
+        latest = self._latest
+        if latest is None:
             return "nothing was planned yet"
+        now = self._clock.now()
+        if _is_known(latest, seen):
+            return self._guard(latest, seen.remediation, now, self._survey_of(latest, now))
         fleet = view.refreshed(
-            self._latest,
+            latest,
             seen.node.metadata.name,
             node=seen.node,
             health=seen.health,
@@ -98,6 +109,29 @@ class Sight:
             pods=seen.pods,
         )
         policies = {**fleet.policies, seen.policy.metadata.name: seen.policy}
-        return self._guard(
-            msgspec.structs.replace(fleet, policies=policies), seen.remediation, self._clock.now()
-        )
+        return self._guard(msgspec.structs.replace(fleet, policies=policies), seen.remediation, now, None)
+
+    def _survey_of(self, fleet: Fleet, now: datetime) -> Survey:
+        with self._lock:
+            if self._surveyed is None or self._surveyed.fleet is not fleet:
+                self._surveyed = survey(fleet, now)
+            return self._surveyed
+
+
+def _is_known(fleet: Fleet, seen: Reread) -> bool:
+    """Tell whether every object that was just read is of the version that the fleet holds."""
+    name = seen.node.metadata.name
+    held: tuple[Stored | None, ...] = (
+        fleet.nodes.get(name),
+        fleet.healths.get(name),
+        fleet.remediations.get(seen.remediation.metadata.name),
+        fleet.policies.get(seen.policy.metadata.name),
+    )
+    read: tuple[Stored, ...] = (seen.node, seen.health, seen.remediation, seen.policy)
+    if any(one is None or _version(one) != _version(two) for one, two in zip(held, read, strict=True)):
+        return False
+    return {_version(pod) for pod in fleet.pods.get(name, ())} == {_version(pod) for pod in seen.pods}
+
+
+def _version(obj: Stored) -> tuple[str, str]:
+    return (obj.metadata.uid, obj.metadata.resource_version)
