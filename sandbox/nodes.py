@@ -23,6 +23,7 @@ from sandbox.platforms import Platform, platform
 KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 DEFAULT_PLATFORM = "HGX H100 8-GPU"
 _AT_ONCE = 16
+_NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class Cluster(Protocol):
@@ -99,7 +100,7 @@ class SimulatedNode:
 
     def body(self) -> dict[str, Any]:
         """Describe the Node object as kubelet, cloud provider and gpu-feature-discovery would."""
-        return _body(self)
+        return body(self.name, self.platform, self.boot_id, self._number)
 
     def register(self, api: Api) -> Node:
         """Create the Node object, as a kubelet does at its start; one that is there is taken as it is. Raises ApiError."""
@@ -164,7 +165,7 @@ def why_not_ready(api: Api, node: SimulatedNode) -> str | None:
     ready = seen.condition("Ready")
     if ready is None or ready.status != "True":
         return f"Ready is {ready.status if ready else 'absent'}"
-    taints = [taint.key for taint in seen.spec.taints if taint.key.startswith("node.kubernetes.io/not-ready")]
+    taints = [taint.key for taint in seen.spec.taints if taint.key in _NOT_READY_TAINTS]
     return f"it is tainted {', '.join(taints)}" if taints else None
 
 
@@ -173,9 +174,9 @@ def xid_line(pci: str, code: int, text: str, *, pid: str = "'<unknown>'", name: 
     return f"NVRM: Xid (PCI:{pci.rpartition('.')[0] or pci}): {code}, pid={pid}, name={name}, {text}"
 
 
-def _body(node: SimulatedNode) -> dict[str, Any]:
-    kind = node.platform
-    unique = uuid.uuid5(uuid.NAMESPACE_DNS, f"{node.name}.sandbox.nodemend.dev")
+def body(name: str, kind: Platform, boot_id: str, number: int = 0) -> dict[str, Any]:
+    """Describe a Node object as kubelet, cloud provider and gpu-feature-discovery would; `number` makes its address."""
+    unique = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.sandbox.nodemend.dev")
     resources = {
         "cpu": "192",
         "memory": "2Ti",
@@ -189,10 +190,10 @@ def _body(node: SimulatedNode) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": node.name,
+            "name": name,
             "annotations": {KWOK_ANNOTATION: "fake"},
             "labels": {
-                "kubernetes.io/hostname": node.name,
+                "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": kind.arch,
                 "node.kubernetes.io/instance-type": kind.slug,
@@ -208,12 +209,12 @@ def _body(node: SimulatedNode) -> dict[str, Any]:
             "addresses": [
                 {
                     "type": "InternalIP",
-                    "address": f"10.{64 + node._number // 65536}.{node._number // 256 % 256}.{node._number % 256}",
+                    "address": f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}",
                 },
-                {"type": "Hostname", "address": node.name},
+                {"type": "Hostname", "address": name},
             ],
             "nodeInfo": {
-                "bootID": node.boot_id,
+                "bootID": boot_id,
                 "machineID": unique.hex,
                 "systemUUID": str(unique),
                 "architecture": kind.arch,

@@ -15,12 +15,13 @@ import msgspec
 
 from kube import paths
 from kube.api import AlreadyExists, Api, ApiError, NotFound, PatchType
-from kube.timestamps import rfc3339
-from kube.types import ObjectMeta, Struct
-from sandbox.nodes import KWOK_ANNOTATION, SimulatedNode
+from kube.timestamps import micro_time, rfc3339
+from kube.types import Lease, ObjectMeta, Struct
+from sandbox.nodes import SimulatedNode
 
 _TRIES_WITHIN_S = 60.0  # a kubelet keeps trying; the API server may just then be down on purpose
 _RETRY_S = 0.5
+_DEAD = "a-machine-that-is-down"
 
 
 class _ContainerStatus(Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ def reboot(
     if node.agent is not None:
         node.agent.power_off()
     if not node.reboots.comes_back:
-        persist(lambda: _annotate(node, api, None), sleep)
+        persist(lambda: _silence(node, api), sleep)
         return
     come_back(node, api, played_namespace=played_namespace, sleep=sleep)
 
@@ -81,7 +82,7 @@ def come_back(
     node.rebooted += 1
     sleep(node.reboots.down_s)
     persist(lambda: node.register(api), sleep)  # where the Node was deleted meanwhile, as a kubelet does
-    persist(lambda: _annotate(node, api, "fake"), sleep)
+    persist(lambda: _let_speak(node, api), sleep)
     persist(lambda: _report(node, api, ready=False, boot_id=boot_id), sleep)
     persist(lambda: _post_rebooted(node, api, boot_id), sleep)
     sleep(node.reboots.not_ready_s)
@@ -105,10 +106,31 @@ def persist(write: Callable[[], object], sleep: Callable[[float], None]) -> None
             sleep(_RETRY_S)
 
 
-def _annotate(node: SimulatedNode, api: Api, value: str | None) -> None:
-    """Give the node to KWOK, or take it away: without KWOK's Lease renewals it is as silent as a dead machine."""
-    body = {"metadata": {"annotations": {KWOK_ANNOTATION: value}}}
-    api.patch(paths.node(node.name), body, PatchType.MERGE)
+def _silence(node: SimulatedNode, api: Api) -> None:
+    """Take the kubelet's Lease away from KWOK, which then leaves the node alone; 50 s later its Ready is Unknown.
+
+    Taking KWOK's annotation off the Node would not do: KWOK goes on with the nodes that it knows (v0.7.0).
+    """
+    held = {
+        "holderIdentity": _DEAD,
+        "leaseDurationSeconds": 86_400,
+        "renewTime": micro_time(datetime.now(UTC)),
+    }
+    api.patch(_kubelet_lease(node), {"spec": held}, PatchType.MERGE)
+
+
+def _let_speak(node: SimulatedNode, api: Api) -> None:
+    """Give KWOK its Lease back where we took it; it makes a new one within about 10 s."""
+    try:
+        lease = msgspec.json.decode(api.get(_kubelet_lease(node)), type=Lease)
+        if lease.spec.holder_identity == _DEAD:
+            api.delete(_kubelet_lease(node))
+    except NotFound:
+        return
+
+
+def _kubelet_lease(node: SimulatedNode) -> str:
+    return paths.lease("kube-node-lease", node.name)
 
 
 def _report(node: SimulatedNode, api: Api, *, ready: bool, boot_id: str) -> None:

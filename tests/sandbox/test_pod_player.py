@@ -12,8 +12,9 @@ import pytest
 
 from kube import paths
 from kube.api import NotFound
-from kube.types import Job, Pod
+from kube.types import Job, Lease, Pod
 from sandbox import nodes as simulated
+from sandbox import power
 from sandbox.cluster import Sandbox
 from sandbox.install import install
 from sandbox.machine import Machine
@@ -352,6 +353,33 @@ def test_a_node_deleted_while_its_machine_is_down_registers_again(stage: Stage) 
 
     assert seen.status.node_info.boot_id == node.boot_id
     assert seen.spec.provider_id == node.body()["spec"]["providerID"]
+
+
+def kubelet_lease(stage: Stage) -> str:
+    raw = stage.sandbox.admin.get(paths.lease("kube-node-lease", stage.node.name))
+    return msgspec.json.decode(raw, type=Lease).spec.holder_identity
+
+
+def test_a_machine_that_stays_down_is_silent_until_it_comes_back(stage: Stage) -> None:
+    """Nobody renews its kubelet's Lease, so that Kubernetes itself will find it dead; then it boots after all."""
+    node, admin = stage.node, stage.sandbox.admin
+    node.reboots = Reboots(down_s=0.1, not_ready_s=0.1, comes_back=False)
+    alive = eventually(lambda: kubelet_lease(stage), "KWOK to hold the kubelet's Lease")
+    stage.run("never-back", *REBOOT_COMMAND, "--boot-id", node.boot_id)
+    eventually(lambda: not node.up.is_set() or None, "the machine to go down")
+    dead = eventually(lambda: h if (h := kubelet_lease(stage)) != alive else None, "the Lease to be taken")
+    node.reboots = Reboots(down_s=0.1, not_ready_s=0.1)
+    power.come_back(node, admin)
+
+    def held_again() -> str | None:
+        try:
+            return holder if (holder := kubelet_lease(stage)) == alive else None
+        except NotFound:
+            return None
+
+    assert dead == "a-machine-that-is-down"
+    assert eventually(held_again, "KWOK to hold the Lease again") == alive
+    simulated.wait_ready(admin, node, 30)
 
 
 def verdict(pod: Pod) -> tuple[int, str]:
