@@ -8,21 +8,19 @@ Not this module's job: opening connections, or reading what a secret file holds 
 
 import re
 import tomllib
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from controller import repairs
+from controller.sections import Section, read, show_duration, write
 from controller.signature import SecretProblem, read_secrets
-from controller.terms import parse_duration
+from kube.lease import Timing
 
 DEFAULT_PATH = Path("/etc/nodemend/controller.toml")
 
-_UNIT_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _SINK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -33,10 +31,6 @@ class ConfigError(Exception):
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all sections: the fields are the keys, their types decide what is read."""
 
 
 class KubeSection(Section, frozen=True, kw_only=True):
@@ -113,9 +107,6 @@ class Config(Section, frozen=True, kw_only=True):
     sinks: dict[str, SinkSection] = {}
 
 
-S = TypeVar("S", bound=Section)
-
-
 def load(path: Path | None) -> Config:
     """Read the file; without a path the default one, which may be absent. Raises ConfigError with every problem."""
     chosen = path if path is not None else DEFAULT_PATH
@@ -137,7 +128,7 @@ def parse(text: str, source: str) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError((f"{source}: not TOML: {error}",)) from error
     problems: list[str] = []
-    config = _read(Config, table, "", problems)
+    config = read(Config, table, problems)
     known = {repair.name: repair for repair in repairs.ladder()}
     problems += [
         f"repairs.{name}: there is no such repair; known are {', '.join(sorted(known))}"
@@ -158,84 +149,14 @@ def shown(config: Config) -> str:
         name: msgspec.structs.replace(sink, url=_without_path(sink.url))
         for name, sink in config.sinks.items()
     }
-    return "\n".join(_emit(msgspec.structs.replace(config, sinks=sinks), "")).strip() + "\n"
-
-
-def show_duration(duration: timedelta) -> str:
-    """Write a duration as `parse_duration` reads it, in whole milliseconds."""
-    left = duration // timedelta(milliseconds=1)
-    words = []
-    for unit, size in _UNIT_MS.items():
-        number, left = divmod(left, size)
-        if number:
-            words.append(f"{number}{unit}")
-    return "".join(words) or "0s"
-
-
-def _read(kind: type[S], table: Mapping[str, Any], where: str, problems: list[str]) -> S:
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    problems += [
-        f"{where}{key}: unknown key; known here are {', '.join(sorted(fields))}"
-        for key in table
-        if key not in fields
-    ]
-    values = {}
-    for name, field in fields.items():
-        if name in table:
-            try:
-                values[name] = _value(field.type, table[name], f"{where}{name}", problems)
-            except (TypeError, ValueError) as error:
-                problems.append(f"{where}{name}: {error}")
-    return kind(**values)
-
-
-def _value(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
-    if kind is timedelta:
-        return _duration(value)
-    if kind == tuple[timedelta, ...]:
-        return tuple(_duration(item) for item in _typed(list, value))
-    if kind == tuple[str, ...]:
-        return tuple(_typed(str, item) for item in _typed(list, value))
-    if isinstance(kind, type) and issubclass(kind, Section):
-        return _read(kind, _typed(dict, value), f"{where}.", problems)
-    if kind in (dict[str, RepairSection], dict[str, SinkSection]):
-        section = RepairSection if kind == dict[str, RepairSection] else SinkSection
-        tables = _typed(dict, value).items()
-        return {
-            name: _read(section, _typed(dict, item), f"{where}.{name}.", problems) for name, item in tables
-        }
-    return _typed(kind, value)
-
-
-def _duration(value: Any) -> timedelta:
-    text = _typed(str, value)
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} {error}") from error
-
-
-_TYPE_NAMES = {str: "a string", bool: "true or false", list: "a list", dict: "a table"}
-V = TypeVar("V")
-
-
-def _typed(kind: type[V], value: Any) -> V:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is not {_TYPE_NAMES[kind]}")
-    return value
+    return write(msgspec.structs.replace(config, sinks=sinks))
 
 
 def _why_not_usable(config: Config) -> list[str]:
     problems = []
     if why := _why_not_listen(config.listen):
         problems.append(f"listen: {why}")
-    leader = config.leader
-    if not leader.lease_duration > leader.renew_deadline > leader.retry_period > timedelta(0):
-        problems.append(
-            f"leader: lease_duration {show_duration(leader.lease_duration)} must be longer than renew_deadline "
-            f"{show_duration(leader.renew_deadline)}, and that longer than retry_period "
-            f"{show_duration(leader.retry_period)}; 15s, 10s, 2s would be right"
-        )
+    problems += _why_not_lead(config.leader)
     if config.agents.silent_after < timedelta(minutes=1):
         shown_value = show_duration(config.agents.silent_after)
         problems.append(
@@ -263,6 +184,21 @@ def _why_not_listen(listen: str) -> str | None:
     if not host or not port.isdigit() or int(port) > 65535:
         return f"{listen!r} is not HOST:PORT; 0.0.0.0:9477 would be right"
     return None
+
+
+def _why_not_lead(leader: LeaderSection) -> list[str]:
+    if leader.lease_duration % timedelta(seconds=1):
+        duration = show_duration(leader.lease_duration)
+        return [f"leader.lease_duration: {duration} is not in whole seconds, which is all that a Lease holds"]
+    try:
+        Timing(
+            lease_duration=leader.lease_duration // timedelta(seconds=1),
+            renew_deadline=leader.renew_deadline.total_seconds(),
+            retry_period=leader.retry_period.total_seconds(),
+        )
+    except ValueError as error:
+        return [f"{error}; 15s, 10s, 2s would be right"]
+    return []
 
 
 def _why_not_sink(name: str, sink: SinkSection) -> list[str]:
@@ -294,28 +230,3 @@ def _why_not_sink(name: str, sink: SinkSection) -> list[str]:
 def _without_path(url: str) -> str:
     split = urlsplit(url)
     return f"{split.scheme}://{split.netloc}/..." if split.path.strip("/") or split.query else url
-
-
-def _emit(section: Section, name: str) -> list[str]:
-    lines: list[str] = [f"[{name}]"] if name else []
-    nested: list[tuple[str, Section]] = []
-    for field in msgspec.structs.fields(section):
-        value = getattr(section, field.name)
-        path = f"{name}.{field.name}" if name else field.name
-        if isinstance(value, Section):
-            nested.append((path, value))
-        elif isinstance(value, dict):
-            nested += [(f"{path}.{key}", item) for key, item in sorted(value.items())]
-        else:
-            lines.append(f"{field.name} = {_toml(value)}")
-    for path, item in nested:
-        lines += ["", *_emit(item, path)]
-    return lines
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, timedelta):
-        return _toml(show_duration(value))
-    if isinstance(value, tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    return msgspec.json.encode(value).decode()  # TOML's basic strings and booleans are JSON's

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import Config, ConfigError, load, parse, show_duration, shown
+from controller.config import Config, ConfigError, load, parse, shown
+from controller.sections import show_duration
 from controller.terms import parse_duration
 from tests.controller.shell.samples import secret_file
 
@@ -67,7 +68,7 @@ def test_every_section_is_read(tmp_path: Path) -> None:
         pytest.param("listen = '9477'", "c.toml: listen: '9477' is not HOST:PORT", id="a port without host"),
         pytest.param(
             "[leader]\nrenew_deadline = '15s'",
-            "c.toml: leader: lease_duration 15s must be longer",
+            "c.toml: leader: retry_period 2.0 s, renew_deadline 15.0 s",
             id="an unsafe lease",
         ),
         pytest.param(
