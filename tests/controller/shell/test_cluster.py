@@ -5,8 +5,8 @@ Whole loops are played elsewhere; here each kind of request is made once and its
 
 import json
 import secrets
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -30,7 +30,7 @@ from controller.steps import (
     WriteSpec,
 )
 from kube import paths
-from kube.api import PatchType
+from kube.api import NotFound, PatchType
 from kube.clock import SYSTEM
 from kube.nodehealth import NodeHealthSpec
 from kube.policy import PolicyStatus, PoolStatus
@@ -44,13 +44,11 @@ from kube.remediation import (
     RemediationStatus,
     TimelineEntry,
 )
-from kube.types import Lease, Node
-from sandbox import actors
+from kube.types import Node
 from sandbox.cluster import Sandbox
 from sandbox.install import install
 from tests.controller.shell.samples import FINDING, attempt, spec
 from tests.controller.shell.world import config
-from tests.fakes import wait_until
 
 
 class Live:
@@ -130,9 +128,18 @@ def installed(sandbox: Sandbox) -> Sandbox:
 
 
 @pytest.fixture
-def live(installed: Sandbox) -> Live:
-    """A Node of its own for each test."""
-    return Live(installed)
+def live(installed: Sandbox) -> Iterator[Live]:
+    """A Node of its own for each test; what is left of it would count in the budgets of later tests."""
+    made = Live(installed)
+    yield made
+    for path in (
+        paths.node(made.name),
+        paths.node_health(made.name),
+        paths.remediation(made.incident),
+        *(paths.job("nodemend-repairs", f"{kind}-{made.incident}-1") for kind in ("reboot", "validate")),
+    ):
+        with suppress(NotFound):
+            made.api.delete(path)
 
 
 def test_quarantine_and_exact_restore(live: Live) -> None:
@@ -340,36 +347,3 @@ def test_the_eviction_apis_real_answers(
     )
     outcome = live.applier.apply(step)
     assert (outcome.result, why in outcome.why) == (expected, True)
-
-
-def test_a_controller_that_is_asked_to_end_frees_its_lease(installed: Sandbox) -> None:
-    """SIGTERM: exit 0, and the next replica need not wait for the Lease to run out."""
-    name = f"election-{secrets.token_hex(4)}"
-    lease_role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": name, "namespace": "nodemend-system"},
-        "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}],
-    }
-    installed.kubectl("create", "-f", "-", stdin=json.dumps(lease_role))
-    installed.kubectl(
-        "-n",
-        "nodemend-system",
-        "create",
-        "rolebinding",
-        f"{name}-lease",
-        f"--role={name}",
-        "--serviceaccount=nodemend-system:nodemend-controller",
-    )
-    (controller,) = actors.start_controller(installed, settings={"leader": {"name": name}})
-
-    def holder() -> str:
-        if name not in installed.kubectl("-n", "nodemend-system", "get", "leases", "-o", "name"):
-            return ""
-        lease = paths.lease("nodemend-system", name)
-        return msgspec.json.decode(installed.admin.get(lease), type=Lease).spec.holder_identity
-
-    wait_until(lambda: bool(holder()), timeout_s=60)
-    controller.process.send_signal(signal.SIGTERM)
-    assert controller.process.wait(30) == 0, controller.logs
-    assert holder() == ""

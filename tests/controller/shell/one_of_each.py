@@ -1,0 +1,83 @@
+"""One step of each kind for the one node of tests.controller.shell.world."""
+
+from typing import Any
+
+from controller.steps import (
+    Delete,
+    Evict,
+    Open,
+    Quarantine,
+    Restore,
+    RunRepair,
+    RunValidation,
+    Save,
+    SavePolicy,
+    Silence,
+    Step,
+    WriteSpec,
+)
+from kube.nodehealth import NodeHealthSpec
+from kube.policy import PolicyStatus
+from kube.remediation import NodeBefore
+from tests.controller.shell.samples import INCIDENT, NODE, NOW, UID, spec, status
+from tests.controller.shell.world import Bench
+
+POD_UID = "pod-uid-1"
+EVICT = Evict(node=NODE, incident=INCIDENT, namespace="ml", name="train-0", uid=POD_UID)
+OPEN = Open(node=NODE, name=INCIDENT, spec=spec(), status=status())
+VALIDATION = RunValidation(
+    node=NODE,
+    incident=INCIDENT,
+    attempt=1,
+    job=f"{INCIDENT}-revalidate-1",
+    gpu_resource="nvidia.com/gpu",
+    gpus=8,
+    timeout_s=900,
+)
+REPAIR = RunRepair(
+    node=NODE, incident=INCIDENT, repair="reboot", attempt=1, job=f"{INCIDENT}-reboot-1", boot_id="boot-1"
+)
+
+
+def quarantine(bench: Bench, **changes: Any) -> Quarantine:
+    """Build the step for the Node as it stands."""
+    node = bench.node(NODE)
+    assert node is not None
+    values: dict[str, Any] = {
+        "node_uid": UID,
+        "resource_version": node.metadata.resource_version,
+        "incident": INCIDENT,
+        "before": NodeBefore(unschedulable=False, cordoned=True, tainted=True, at=NOW),
+    }
+    return Quarantine(node=NODE, **{**values, **changes})
+
+
+def restore(bench: Bench) -> Restore:
+    """Build the step for the Node as it stands."""
+    node = bench.node(NODE)
+    assert node is not None
+    return Restore(
+        node=NODE,
+        node_uid=UID,
+        resource_version=node.metadata.resource_version,
+        incident=INCIDENT,
+        uncordon=True,
+        untaint=True,
+    )
+
+
+def every_step(bench: Bench) -> list[Step]:
+    """One of each kind."""
+    return [
+        OPEN,
+        Save(node=NODE, name=INCIDENT, resource_version="1", status=status()),
+        quarantine(bench),
+        restore(bench),
+        EVICT,
+        REPAIR,
+        VALIDATION,
+        Silence(node=NODE, node_uid=UID, conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),)),
+        WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW)),
+        SavePolicy(node="", name="gpus", resource_version="1", status=PolicyStatus()),
+        Delete(node=NODE, name=INCIDENT),
+    ]
