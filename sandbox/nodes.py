@@ -4,6 +4,7 @@ KWOK keeps the Node Ready and plays its pods' status (`kwok_stages.yaml`); repai
 agent of a node is nodemend's own program or class, reading the machine's files (`actors`, `agents`).
 """
 
+import resource
 import threading
 import time
 import uuid
@@ -23,6 +24,8 @@ from sandbox.platforms import Platform, platform
 KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 DEFAULT_PLATFORM = "HGX H100 8-GPU"
 _AT_ONCE = 16
+# Kernel log, an agent's reader of it, and a view for a validation; beside them sessions, logs and watches.
+_FILES_A_NODE, _FILES_BESIDE = 4, 512
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -131,9 +134,11 @@ def create(
 ) -> list[SimulatedNode]:
     """Make machines and their Nodes, and wait until all are Ready and take pods (None: do not wait).
 
-    Raises PlatformDefect for an unknown platform, ApiError, or TimeoutError naming the nodes that are not Ready.
+    Raises PlatformDefect for an unknown platform, ApiError, OSError where so many files may not be open, or TimeoutError
+    naming the nodes that are not Ready.
     """
     kind = platform(platform_name)
+    _allow_open_files(len(names) * _FILES_A_NODE + _FILES_BESIDE)
     folder = sandbox.state_dir / "nodes"
     nodes = [SimulatedNode(name, kind, folder / name, number) for number, name in enumerate(names)]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="register") as pool:
@@ -141,6 +146,16 @@ def create(
         if ready_within_s is not None:
             list(pool.map(lambda node: wait_ready(sandbox.admin, node, ready_within_s), nodes))
     return nodes
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise this process's soft limit of open files where needed. Raises OSError, naming the limit, where it cannot."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise OSError(f"so many nodes need {count} open files, the hard limit is {hard}: raise `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def wait_ready(

@@ -3,7 +3,7 @@
 import signal
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -49,19 +49,30 @@ def story_of(sandbox: Sandbox, node: SimulatedNode) -> Remediation | None:
     return next((one for one in stories if one.spec.node_name == node.name), None)
 
 
-@pytest.mark.cluster
-def test_a_sick_node_is_repaired_proven_and_given_back(sandbox: Sandbox) -> None:
-    """Every program is real, under its own token; only the machine, its pods and its reboot are simulated."""
+@pytest.fixture
+def pair(sandbox: Sandbox) -> Iterator[list[SimulatedNode]]:
+    """Two nodes that reboot fast, and a policy for them alone."""
     install(sandbox, "enforce", policy={"nodeSelector": {"nodemend.dev/test": "actors"}})
     nodes = simulated.create(sandbox, ["actors-1", "actors-2"])
     for node in nodes:
         node.reboots = Reboots(down_s=0.2, not_ready_s=0.2)
         sandbox.kubectl("label", "node", node.name, "nodemend.dev/test=actors")
-    sick = nodes[0]
+    yield nodes
+    sandbox.kubectl("delete", "remediations", "--all")
+    sandbox.kubectl("delete", "jobs", "--all", "-n", "nodemend-repairs")
+    for node in nodes:
+        node.delete(sandbox.admin)
+        node.close()
+    install(sandbox, "enforce", policy={"nodeSelector": {}, "sinks": []})
+
+
+def test_a_sick_node_is_repaired_proven_and_given_back(sandbox: Sandbox, pair: list[SimulatedNode]) -> None:
+    """Every program is real, under its own token; only the machine, its pods and its reboot are simulated."""
+    sick, well = pair
     before = sick.boot_id
     with (
         Receiver(sandbox.state_dir / "receivers" / "actors") as receiver,
-        started(sandbox, nodes, receiver=receiver, replicas=2) as actors,
+        started(sandbox, pair, receiver=receiver, replicas=2) as actors,
     ):
         eventually(lambda: leader(sandbox) or None, lambda: logs(actors))
         sick.write_xid(79, "GPU has fallen off the bus.", gpu=3)
@@ -76,27 +87,16 @@ def test_a_sick_node_is_repaired_proven_and_given_back(sandbox: Sandbox) -> None
         pages = [message.type.rpartition(".")[2] for message in receiver.accepted]
 
     assert story.spec.boot_id == before != sick.boot_id == after.status.node_info.boot_id
-    assert (sick.rebooted, nodes[1].rebooted) == (1, 0)
+    assert (sick.rebooted, well.rebooted) == (1, 0)
     assert (after.spec.unschedulable, [t.key for t in after.spec.taints]) == (False, [])
     assert resolved.event["subject"] == sick.name
     assert (pages[0], pages[-1], {m.refused for m in receiver.messages}) == ("open", "resolve", {""})
-    clean_up(sandbox, nodes)
 
 
 def logs(actors: Actors) -> str:
     return "\n".join(controller.logs[-2000:] for controller in actors.controllers)
 
 
-def clean_up(sandbox: Sandbox, nodes: list[SimulatedNode]) -> None:
-    sandbox.kubectl("delete", "remediations", "--all")
-    sandbox.kubectl("delete", "jobs", "--all", "-n", "nodemend-repairs")
-    for node in nodes:
-        node.delete(sandbox.admin)
-        node.close()
-    install(sandbox, "enforce", policy={"nodeSelector": {}, "sinks": []})
-
-
-@pytest.mark.cluster
 def test_a_controller_is_killed_paused_and_started_as_a_test_likes(sandbox: Sandbox) -> None:
     """The second replica takes over when the leader is killed; the dead one can be started again."""
     install(sandbox)
