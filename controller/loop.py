@@ -86,7 +86,7 @@ class Loop:
         self._pacing = Pacing(spread)
         self._recall = Recall()
         self._planned_on = Fleet()
-        self._idle = ""
+        self._idle: str | None = None
         self._failed = 0
         self._shown_at = float("-inf")
         self._beat = clock.monotonic()
@@ -126,11 +126,14 @@ class Loop:
         """Turn once."""
         self._show()
         idle = self._sight.why_not_look() or ""
-        if idle and not self._idle:
+        if idle and self._idle == "":
             log.warning("plan.stopped", reason=idle)
         elif self._idle and not idle:
             log.info("plan.resumed")
-        self._idle = idle
+        if (
+            not idle or self._idle is not None
+        ):  # before the first plan there is nothing that could have stopped
+            self._idle = idle
         if idle:
             return Tick(wait_s=1.0, idle=idle)
         with self._metrics.tick.time():
