@@ -10,6 +10,7 @@ import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests r
 from agent.config import parse as parse_agent
 from checks.check import discover
 from controller.config import parse as parse_controller
+from controller.repairs import AGENT_CONFIG
 from sandbox.cluster import Sandbox
 from sandbox.install import MANIFESTS, ManifestsMissing, install
 
@@ -66,6 +67,15 @@ def test_repairs_run_the_image_of_the_programs(sandbox: Sandbox) -> None:
     }
 
     assert images == {config["jobs"]["image"]}
+
+
+def test_a_revalidation_judges_by_the_agents_settings(sandbox: Sandbox) -> None:
+    """The Job mounts that ConfigMap by name from its own namespace; both hold the same file."""
+    maps = [o for o in built(sandbox, "base") if o["kind"] == "ConfigMap"]
+    (own,) = [o for o in maps if o["metadata"]["name"] == AGENT_CONFIG]
+
+    assert own["metadata"]["namespace"] == "nodemend-repairs"
+    assert own["data"] == find(maps, "ConfigMap", "nodemend-agent-config")["data"]
 
 
 def test_the_leader_lease_keeps_its_name(sandbox: Sandbox) -> None:
