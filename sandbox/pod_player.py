@@ -140,7 +140,8 @@ class PodPlayer:
             self._report(pod, played_pod.ended(started, started, 126, why))
             return
         view = folder / "kmsg"
-        write_config(folder / "agent.toml", node, kmsg=view, state_dir=folder)
+        # The agent's own state counts there as on a real node, where a hostPath mounts it: it knows what was cleared.
+        write_config(folder / "agent.toml", node, kmsg=view, state_dir=node.machine.state_dir)
         node.machine.kernel_log.open_view(view)
         try:
             program = self._host.spawn(f"pod-{pod.metadata.name}", argv, env, folder / "log")
