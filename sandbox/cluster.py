@@ -113,6 +113,11 @@ class Sandbox:
         return self._layout.server
 
     @property
+    def control_plane(self) -> Mapping[str, Process]:
+        """The programs of the control plane that were started and not stopped, by name."""
+        return dict(self._plane.running)
+
+    @property
     def ca_file(self) -> Path:
         return self._layout.pki / "ca.crt"
 

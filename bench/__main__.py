@@ -1,0 +1,112 @@
+"""nodemend-bench: how fast, beside what, on what machine.
+
+`detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once.
+Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from bench import detect, hardware, quarantine
+from bench.figures import Figure, flat, table
+from bench.outcome import NotMeasured
+from kube.api import ApiError
+from sandbox.cluster import KubectlError
+from sandbox.control_plane import NotReady
+from sandbox.install import ManifestsMissing
+from sandbox.programs import MissingProgramError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark; see the module's docstring."""
+    arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _end_cleanly)
+    machine = hardware.look()
+    _say(f"on {machine.words()}")
+    try:
+        if arguments.what == "detect":
+            measured = detect.measure(_say, samples=arguments.samples)
+        else:
+            measured = quarantine.measure(
+                _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
+            )
+    except MissingProgramError as error:
+        _say(f"this machine lacks something: {error}")
+        return 3
+    except (NotMeasured, NotReady, KubectlError, ManifestsMissing, ApiError, TimeoutError) as error:
+        _say(f"not measured: {error}")
+        return 1
+    except KeyboardInterrupt:
+        _say("not measured: interrupted")
+        return 1
+    figures = [*measured, *_machine(machine)]
+    _say("")
+    for line in table(figures):
+        _say(line)
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(flat(figures)), indent=2) + b"\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nodemend-bench", description="measure nodemend on this machine")
+    commands = parser.add_subparsers(dest="what", required=True)
+    for name, words, samples in (
+        ("detect", "from a kernel line to the Node condition", detect.SAMPLES),
+        ("quarantine", "from the condition to the quarantine", quarantine.SAMPLES),
+    ):
+        command = commands.add_parser(name, help=words, description=words)
+        command.add_argument(
+            "--json", metavar="FILE", type=Path, help="write the figures to FILE as one flat object"
+        )
+        command.add_argument(
+            "--samples",
+            metavar="N",
+            type=_count,
+            default=samples,
+            help=f"how many samples (default {samples})",
+        )
+        if name == "quarantine":
+            command.add_argument(
+                "--nodes", metavar="N", type=_count, default=quarantine.NODES, help="nodes of the fleet"
+            )
+            command.add_argument(
+                "--sick", metavar="N", type=_count, default=quarantine.SICK, help="how many fail at once"
+            )
+    return parser
+
+
+def _count(text: str) -> int:
+    """Read a number from 1 up. Raises ValueError, which argparse says."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _machine(machine: hardware.Hardware) -> list[Figure]:
+    return [
+        Figure(name="cores", value=machine.cores),
+        Figure(name="memory_mib", value=machine.memory_mib),
+        Figure(name="load_1m_at_start", value=machine.load_1m),
+    ]
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+def _end_cleanly(_number: int, _frame: FrameType | None) -> None:
+    """Take SIGTERM as Ctrl-C is taken: the cluster ends with the benchmark."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+"""`nodemend-bench quarantine`: from the Node condition to the quarantine, one by one and hundreds of nodes at once.
+
+The controller is the real process under its ServiceAccount's token. Conditions and NodeHealth are written by the product's
+own agents over scripted readings (bench.reporters). A node counts as quarantined when a watch of ours shows it cordoned and
+tainted. One by one: from the watch's event of the condition to its event of the quarantine. At once: all conditions stand
+and no policy governs their nodes; the clock starts before the one write that lets the policy govern them, limits raised, and
+stops at the last node's quarantine. Then the controller is stopped and a bare loop, in a process of its own, under the same
+token and over as many connections, sends as many requests of each kind (counted in the API server's audit record) with the
+same bodies for fresh nodes of the same cluster.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from bench import bare_loop, fleet
+from bench.audit import Asked, asked
+from bench.bare_plan import EVENT, Bare, Done, Template, one_quarantine, sequences
+from bench.figures import Figure, beside, percentile
+from bench.fleet import AT_ONCE, FLEET
+from bench.fleet import SAMPLES as SAMPLE_GROUP
+from bench.hardware import spent_s
+from bench.node_watch import Outside
+from bench.outcome import NotMeasured, Say
+from bench.pace import play
+from bench.pairs import Pairs
+from bench.reporters import Reporter
+from bench.wire import Wire
+from controller.announce import CONTROLLER as EVENTS_OF
+from controller.crew import WORKERS
+from kube import paths
+from kube.clock import SYSTEM
+from kube.remediation import QUARANTINE, Remediation
+from kube.session import connect, user_agent
+from kube.types import Node
+from sandbox.actors import AGENT, CONTROLLER, SYSTEM_NAMESPACE, ControllerActor, start_controller
+from sandbox.cluster import Sandbox
+
+CONDITION = "GpuXidError"
+NODES = 1500
+SICK = 750
+SAMPLES = 200
+SAMPLES_PER_S = 4.0
+_FLOOR_GROUP, _FLOOR = "bare", 60
+_SEEN_WITHIN_S = 60.0
+_ALL_WITHIN_S = 300.0
+_AUDIT_FLUSH_S = 2.0
+_MOST_REFUSED = 0.05
+_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{CONTROLLER}"
+
+
+class Burst(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened from the trigger to the last quarantine: seconds, requests, and where processor time went."""
+
+    seconds: float
+    half_s: float
+    asked: Asked
+    spent: dict[str, float]
+
+
+class Looking:
+    """What the watch shows: which nodes are ill, which are quarantined, and when that was first seen."""
+
+    def __init__(self) -> None:
+        self.one_by_one = Pairs()
+        self.at_once = Pairs()
+        self.ready = fleet.Ready()
+        self.bare = Pairs()
+        self._of: dict[str, Pairs] = {}
+
+    def follow(self, pairs: Pairs, names: Sequence[str]) -> None:
+        """Let the ends of these nodes count in `pairs`."""
+        self._of.update(dict.fromkeys(names, pairs))
+
+    def see(self, node: Node, at: float) -> None:
+        self.ready.see(node, at)
+        pairs = self._of.get(node.metadata.name)
+        if pairs is None:
+            return
+        condition = node.condition(CONDITION)
+        if pairs is not self.bare and condition is not None and condition.status == "True":
+            pairs.begin_once(node.metadata.name, at)
+        if quarantined(node):
+            pairs.end(node.metadata.name, at)
+
+
+def quarantined(node: Node) -> bool:
+    """Tell whether a node is out: cordoned and tainted by an incident."""
+    return node.spec.unschedulable and any(taint.key == QUARANTINE for taint in node.spec.taints)
+
+
+def measure(say: Say, *, nodes: int = NODES, sick: int = SICK, samples: int = SAMPLES) -> list[Figure]:
+    """Run it all. Raises NotMeasured, MissingProgramError, and what the sandbox raises."""
+    if nodes < 2 * sick:
+        raise NotMeasured(
+            f"{sick} of {nodes} nodes leave too few for the bare loop, which needs as many fresh ones"
+        )
+    with Sandbox(progress=say, audit=True) as sandbox:
+        log = (sandbox.state_dir / "bench.log").open("w")
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+        return _Run(sandbox, say, nodes=nodes, sick=sick, samples=samples).all()
+
+
+class _Run:
+    """One benchmark on one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, say: Say, *, nodes: int, sick: int, samples: int) -> None:
+        self._sandbox = sandbox
+        self._say = say
+        self._fleet = fleet.names(FLEET, nodes)
+        self._samples = fleet.names(SAMPLE_GROUP, samples)
+        self._floor = fleet.names(_FLOOR_GROUP, _FLOOR)
+        self._sick, self._fresh = self._fleet[:sick], self._fleet[sick : 2 * sick]
+        self._looking = Looking()
+        self._stories: dict[str, list[Remediation]] = defaultdict(list)
+
+    def all(self) -> list[Figure]:
+        sandbox, say = self._sandbox, self._say
+        fleet.prepare(sandbox)
+        groups = {FLEET: self._fleet, SAMPLE_GROUP: self._samples, _FLOOR_GROUP: self._floor}
+        count = sum(len(members) for members in groups.values())
+        say(
+            f"creating {count} nodes: {len(self._fleet)} of the fleet, {len(self._samples) + _FLOOR} for samples"
+        )
+        with Outside(sandbox.admin, paths.nodes(), Node, self._looking.see) as watch:
+            fleet.create(sandbox.admin, groups)
+            self._looking.ready.wait(count)
+            (controller,) = start_controller(sandbox)
+            try:
+                fleet.wait_led(sandbox.admin)
+                single = self._one_by_one()
+                burst = self._at_once(controller)
+            finally:
+                controller.stop()
+            template = self._template()
+            floor = self._bare_one_by_one(template, watch)
+            bare = self._bare_at_once(template, watch, burst.asked)
+        return _figures(single, floor, burst, bare, len(self._sick), len(self._fleet))
+
+    def _one_by_one(self) -> tuple[float, ...]:
+        names = self._samples
+        self._looking.follow(self._looking.one_by_one, names)
+        reporters = self._reporters(names)
+        self._each(reporters, Reporter.begin)
+        self._say(f"one by one: {len(names)} faults, {SAMPLES_PER_S:g} a second")
+        with (
+            Outside(self._sandbox.admin, paths.remediations(), Remediation, self._tell),
+            ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fail") as pool,
+        ):
+            plan = [(number / SAMPLES_PER_S, reporter) for number, reporter in enumerate(reporters)]
+            failing = []
+            play(SYSTEM, SYSTEM.monotonic() + 1.0, plan, lambda one: failing.append(pool.submit(one.fail)))
+            for future in failing:
+                future.result()
+            pairs = self._looking.one_by_one
+            if not pairs.wait(len(names), _SEEN_WITHIN_S):
+                lost = sorted(set(names) - set(pairs.seconds()))
+                raise NotMeasured(
+                    f"{len(lost)} of {len(names)} nodes were not quarantined within {_SEEN_WITHIN_S:g} s: "
+                    f"{', '.join(lost[:5])}"
+                )
+        return tuple(pairs.seconds().values())
+
+    def _at_once(self, controller: ControllerActor) -> Burst:
+        pairs, names = self._looking.at_once, self._sick
+        self._say(
+            f"at once: the agents of {len(names)} nodes report a fault each; no policy governs them yet"
+        )
+        self._looking.follow(pairs, names)
+        self._each(self._reporters(names), Reporter.begin_sick)
+        self._wait_ill(names)
+        if pairs.ended_by(SYSTEM.monotonic()):
+            raise NotMeasured("a node of the fleet was quarantined before any policy governed it")
+        before = self._spent(controller)
+        began, since = SYSTEM.monotonic(), datetime.now(UTC)
+        fleet.govern(self._sandbox.admin)
+        in_time = pairs.wait(len(names), _ALL_WITHIN_S)
+        until = datetime.now(UTC)
+        spent = {name: after - before[name] for name, after in self._spent(controller).items()}
+        if not in_time:
+            raise NotMeasured(
+                f"{len(pairs.missing())} of {len(names)} nodes were not quarantined within {_ALL_WITHIN_S:g} s"
+            )
+        seconds = pairs.last_end() - began
+        SYSTEM.sleep(_AUDIT_FLUSH_S)
+        sent = asked(self._sandbox.audit_events(), _USER, since, until)
+        burst = Burst(
+            seconds=seconds,
+            half_s=percentile((end - began for end in pairs.ends()), 50),
+            asked=_with_events(sent, self._events(since, until)),
+            spent=spent,
+        )
+        self._say(f"  {len(names)} quarantined in {seconds:.2f} s; the controller sent {burst.asked.words()}")
+        self._say("  processor seconds meanwhile: " + ", ".join(f"{n} {s:.1f}" for n, s in spent.items()))
+        return burst
+
+    def _bare_one_by_one(self, template: Template, watch: Outside[Node]) -> tuple[float, ...]:
+        """Quarantine nodes by the three requests alone, at the pace of the samples."""
+        pairs = self._looking.bare
+        self._looking.follow(pairs, self._floor)
+        self._say(f"bare, one by one: {len(self._floor)} nodes, {SAMPLES_PER_S:g} a second")
+        plan = self._bare(
+            [one_quarantine(template, node, number) for number, node in enumerate(_nodes(watch, self._floor))]
+        )
+        wire = Wire(plan.server, self._sandbox.ca_file)
+        todo = list(zip(self._floor, (bare_loop.prepared(plan, one) for one in plan.sequences), strict=True))
+
+        def send(one: tuple[str, list[tuple[bytes, bytes, bool]]]) -> None:
+            pairs.begin(one[0], SYSTEM.monotonic())
+            statuses = bare_loop.play(wire, one[1])
+            if any(not 200 <= status < 300 for status in statuses):
+                raise NotMeasured(f"the bare quarantine of {one[0]} was refused: {statuses}")
+
+        timed = [(number / SAMPLES_PER_S, one) for number, one in enumerate(todo)]
+        play(SYSTEM, SYSTEM.monotonic() + 1.0, timed, send)
+        wire.close()
+        if not pairs.wait(len(todo), _SEEN_WITHIN_S):
+            raise NotMeasured(f"{len(pairs.missing())} bare quarantines were not seen")
+        return tuple(pairs.seconds().values())
+
+    def _bare_at_once(self, template: Template, watch: Outside[Node], wanted: Asked) -> Done:
+        self._say(
+            f"bare, at once: {WORKERS} connections, as many requests of each kind, a process of its own"
+        )
+        sequences_ = sequences(template, _nodes(watch, self._fresh), wanted, first=len(self._floor))
+        folder = self._sandbox.state_dir / "bare"
+        folder.mkdir()
+        plan, result = folder / "plan.json", folder / "result.json"
+        plan.write_bytes(msgspec.json.encode(self._bare(sequences_)))
+        argv = [sys.executable, "-m", "bench.bare_loop", str(plan), str(result)]
+        process = self._sandbox.spawn("bare-loop", argv)
+        status = process.wait(_ALL_WITHIN_S)
+        if status != 0:
+            raise NotMeasured(
+                f"the bare loop ended with status {status}: {self._sandbox.logs('bare-loop')[-500:]}"
+            )
+        done = msgspec.json.decode(result.read_bytes(), type=Done)
+        if sum(done.refused.values()) > _MOST_REFUSED * done.answered:
+            raise NotMeasured(
+                f"the server refused too much of the bare loop: {done.refused} of {done.answered}"
+            )
+        self._say(
+            f"  {done.answered} requests in {done.ended - done.began:.2f} s; refused: {done.refused or 'none'}"
+        )
+        return done
+
+    def _bare(self, sequences_: Sequence[tuple[Any, ...]]) -> Bare:
+        token = self._sandbox.token_file(SYSTEM_NAMESPACE, CONTROLLER).read_text().strip()
+        return Bare(
+            server=self._sandbox.server,
+            ca_file=str(self._sandbox.ca_file),
+            token=token,
+            connections=WORKERS,
+            sequences=tuple(sequences_),
+        )
+
+    def _reporters(self, names: Sequence[str]) -> list[Reporter]:
+        folder = self._sandbox.state_dir / "reporters"
+        api = connect(
+            user_agent=user_agent(AGENT),
+            server=self._sandbox.server,
+            token_file=self._sandbox.token_file(SYSTEM_NAMESPACE, AGENT),
+            ca_file=self._sandbox.ca_file,
+            max_connections=AT_ONCE,
+        )
+        return [Reporter(api, name, fleet.boot_id(name), folder / name) for name in names]
+
+    def _each(self, reporters: Sequence[Reporter], do: Any) -> None:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="report") as pool:
+            list(pool.map(do, reporters))
+
+    def _wait_ill(self, names: Sequence[str]) -> None:
+        deadline = SYSTEM.monotonic() + _SEEN_WITHIN_S
+        while len(self._looking.at_once.missing()) < len(names):
+            if SYSTEM.monotonic() > deadline:
+                raise NotMeasured(
+                    f"{len(self._looking.at_once.missing())} of {len(names)} conditions were seen"
+                )
+            SYSTEM.sleep(0.05)
+
+    def _tell(self, remediation: Remediation, _at: float) -> None:
+        self._stories[remediation.spec.node_name].append(remediation)
+
+    def _template(self) -> Template:
+        """Take the incident of one sampled node that was told from its first write on. Raises NotMeasured."""
+        for name in self._samples:
+            story = tuple(self._stories.get(name, ()))
+            if (
+                len(story) >= 3
+                and story[0].status.phase_since is None
+                and story[-1].status.before is not None
+            ):
+                node = msgspec.json.decode(self._sandbox.admin.get(paths.node(name)), type=Node)
+                events = [one for one in self._all_events() if one["regarding"]["name"] == name]
+                return Template(node=node, story=story, event=_sendable(events[0]) if events else None)
+        raise NotMeasured("no incident was seen from its first write on")
+
+    def _events(self, since: datetime, until: datetime) -> int:
+        """Count the Events that the controller wrote meanwhile; the audit record leaves Events out."""
+        times = [datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in self._all_events()]
+        first = since.replace(microsecond=0)  # the server keeps whole seconds
+        return sum(first <= time <= until for time in times)
+
+    def _all_events(self) -> list[dict[str, Any]]:
+        listed = msgspec.json.decode(
+            self._sandbox.admin.get("/apis/events.k8s.io/v1/namespaces/default/events")
+        )
+        return [one for one in listed["items"] if one.get("reportingController") == EVENTS_OF]
+
+    def _spent(self, controller: ControllerActor) -> dict[str, float]:
+        pids = {name: process.pid for name, process in self._sandbox.control_plane.items()}
+        return {name: spent_s(pid) for name, pid in {"controller": controller.process.pid, **pids}.items()}
+
+
+def _nodes(watch: Outside[Node], names: Sequence[str]) -> list[Node]:
+    """Give the nodes as the watch last showed them. Raises NotMeasured."""
+    found = [watch.store.get(name) for name in names]
+    if None in found:
+        raise NotMeasured("a node vanished")
+    return [node for node in found if node is not None]
+
+
+def _with_events(sent: Asked, events: int) -> Asked:
+    return Asked(done={**sent.done, EVENT: events} if events else sent.done, refused=sent.refused)
+
+
+def _sendable(event: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what the server adds to an Event."""
+    added = {"metadata", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"}
+    return {name: value for name, value in event.items() if name not in added}
+
+
+def _figures(
+    single: Sequence[float], floor: Sequence[float], burst: Burst, bare: Done, sick: int, nodes: int
+) -> list[Figure]:
+    p50, p99 = percentile(single, 50), percentile(single, 99)
+    floor_p50, floor_p99 = percentile(floor, 50), percentile(floor, 99)
+    bare_s = bare.ended - bare.began
+    rate, bare_rate = burst.asked.total / burst.seconds, bare.answered / bare_s
+    three = "the bare three requests, one after the other"
+    return [
+        Figure(name="condition_to_quarantine_p50_s", value=p50, beside=beside(p50, floor_p50, three)),
+        Figure(
+            name="condition_to_quarantine_p99_s", value=p99, aim=1.0, beside=beside(p99, floor_p99, three)
+        ),
+        Figure(name="condition_to_quarantine_max_s", value=max(single)),
+        Figure(
+            name=f"quarantine_{sick}_s",
+            value=burst.seconds,
+            aim=15.0 if (sick, nodes) == (SICK, NODES) else None,
+            beside=beside(burst.seconds, bare_s, f"the bare loop's {bare.answered} requests"),
+        ),
+        Figure(name=f"quarantine_half_of_{sick}_s", value=burst.half_s),
+        Figure(
+            name="quarantine_rate_vs_bare",
+            value=rate / bare_rate,
+            aim=0.7,
+            at_least=True,
+            beside=f"{rate:.0f} requests/s against {bare_rate:.0f} requests/s over as many connections",
+        ),
+        Figure(name="quarantine_requests", value=burst.asked.total),
+        Figure(name="quarantine_requests_refused", value=sum(burst.asked.refused.values())),
+        Figure(name="quarantine_requests_per_s", value=rate),
+        Figure(name="bare_requests", value=bare.answered),
+        Figure(name="bare_requests_refused", value=sum(bare.refused.values())),
+        Figure(name="bare_requests_per_s", value=bare_rate),
+        Figure(name="bare_s", value=bare_s),
+        Figure(name="bare_quarantine_p50_s", value=floor_p50),
+        Figure(name="bare_quarantine_p99_s", value=floor_p99),
+        Figure(name="controller_processor_s", value=burst.spent["controller"]),
+        Figure(name="samples", value=len(single), aim=200, at_least=True),
+        Figure(name="nodes", value=nodes),
+        Figure(name="nodes_sick", value=sick),
+    ]
