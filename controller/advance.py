@@ -64,6 +64,9 @@ def move_of(case: Case) -> Move:
         return _uncordoned(case, cordon)
     if not restoring and cordon is Cordon.STANDS and not holds(case.node, case.name):
         return _put_back(case, "our mark is gone from the node: it is put back")
+    if cordon is Cordon.NOT_YET and case.status.phase in (Phase.DRAINING, Phase.REPAIRING):
+        # Only an edited Remediation says this: nothing destructive happens on a node that takes new work.
+        return case.hold(Hold(by=OWNER, why="the node does not carry the cordon of this incident"))
     return _phase(case)
 
 

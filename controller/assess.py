@@ -33,6 +33,11 @@ CONDITION_TYPES = frozenset(
     }
 )
 
+# Never ours, whatever a NodeHealth claims to have published.
+_KUBERNETES_TYPES = frozenset(
+    {"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
+)
+
 Key = tuple[str, str, str, datetime, str]
 """Condition, reason, part, first seen, boot id: the same in all five is the same evidence, however often it is seen."""
 
@@ -96,7 +101,11 @@ def assess_in(fleet: Fleet, node: Node, now: datetime) -> Verdict:
 def our_conditions(node: Node, health: NodeHealth | None) -> list[NodeCondition]:
     """Give the conditions on the Node that an agent of ours publishes."""
     published = health.status.published_conditions if health is not None else ()
-    return [c for c in node.status.conditions if c.type in CONDITION_TYPES or c.type in published]
+    return [
+        c
+        for c in node.status.conditions
+        if c.type in CONDITION_TYPES or (c.type in published and c.type not in _KUBERNETES_TYPES)
+    ]
 
 
 def why_not_usable(node: Node, health: NodeHealth | None) -> str:

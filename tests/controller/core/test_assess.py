@@ -103,6 +103,13 @@ def judge(node: Node, health: NodeHealth | None, lease: Lease | None = None) -> 
             id="a type that only a newer agent knows",
         ),
         pytest.param(
+            make.node(conditions={"MemoryPressure": "True"}),
+            make.health(published=["MemoryPressure", "Ready"]),
+            (),
+            "",
+            id="Kubernetes' own type, which a NodeHealth claims",
+        ),
+        pytest.param(
             make.node(conditions={"KernelDeadlock": "True"}),
             make.health(),
             (),

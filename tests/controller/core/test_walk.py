@@ -342,8 +342,8 @@ class Walk(RuleBasedStateMachine):
 
 TestWalk = Walk.TestCase
 TestWalk.settings = settings(
-    max_examples=60,
-    stateful_step_count=60,
+    max_examples=25,
+    stateful_step_count=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -1,0 +1,475 @@
+"""Revalidating and Escalated: the node is given back only when it is proven, exactly as it was found."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.steps import Restore, RunValidation, WriteSpec
+from kube.policy import Mode, RevalidationPolicy, Rung
+from kube.remediation import CANCEL, REPAIRED, Notification, Phase
+from tests import build as make
+from tests.build import NOW, SEEN, XID
+from tests.controller.core.stage import INCIDENT, LOST, VALIDATE, decide, reboot, stage, validation
+
+TRUE = {XID: "True"}
+PROVES = f"{VALIDATE} proves the node, by 2026-03-01T12:15:00Z"
+SILENT = {"observed_at": NOW - timedelta(minutes=6)}
+UPGRADE = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
+REBOOTED = reboot(submitted_at=SEEN, finished_at=SEEN, result="Succeeded")
+NEW = make.finding(first_seen=NOW, boot_id="boot-1", index=5)
+ONCE = make.policy(revalidation=RevalidationPolicy(attempts=1))
+TWICE = make.policy(ladder=(Rung(repair="reboot", attempts=2),))
+FAILED = validation(submitted_at=SEEN, finished_at=SEEN, result="Failed", message="exit 1")
+
+
+@pytest.mark.parametrize(
+    ("given", "phase", "held_by", "message"),
+    [
+        pytest.param({}, Phase.REVALIDATING, "", PROVES, id="clean: a revalidation is written down"),
+        pytest.param(
+            {"condition": "Unknown"},
+            Phase.REVALIDATING,
+            "evidence",
+            "GpuXidError is Unknown",
+            id="Unknown is not clean",
+        ),
+        pytest.param(
+            {"reported": [], "condition": "True"},
+            Phase.REVALIDATING,
+            "evidence",
+            "GpuXidError is True",
+            id="True is not clean",
+        ),
+        pytest.param(
+            {"node": {"conditions": {XID: "False", "GpuMissing": "Unknown"}}},
+            Phase.REVALIDATING,
+            "evidence",
+            "GpuMissing is Unknown",
+            id="another class that could not be read",
+        ),
+        pytest.param(
+            {"health": SILENT},
+            Phase.REVALIDATING,
+            "evidence",
+            "the agent was last heard at",
+            id="a silent agent proves nothing",
+        ),
+        pytest.param(
+            {"health": {"boot_id": "boot-0"}},
+            Phase.REVALIDATING,
+            "evidence",
+            "reported in boot boot-0",
+            id="a report of another boot",
+        ),
+        pytest.param(
+            {"reported": [make.finding(effect="none")], "condition": "True"},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="a fault that takes nothing away",
+        ),
+        pytest.param(
+            {"reported": [make.finding(drill=True, index=6)], "condition": "True"},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="a drill",
+        ),
+        pytest.param(
+            {"pods": [make.pod(gpus=2)]},
+            Phase.REVALIDATING,
+            "pods",
+            "the revalidation needs all GPUs, and jobs/train-0 still holds some",
+            id="running work holds GPUs",
+        ),
+        pytest.param(
+            {"pods": [make.pod()]},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="running work without GPUs does not matter",
+        ),
+        pytest.param(
+            {"pods_synced": False},
+            Phase.REVALIDATING,
+            "",
+            "the pods of the node are not known yet",
+            id="the pods are not known",
+        ),
+        pytest.param(
+            {"node": {"gpus": 0}, "health": {"gpus": 0}},
+            Phase.REVALIDATING,
+            "evidence",
+            "how many nvidia.com/gpu the hardware has is not known",
+            id="nobody knows how many GPUs there are",
+        ),
+        pytest.param(
+            {"node": {"labels": UPGRADE}},
+            Phase.REVALIDATING,
+            "owner",
+            "the GPU Operator's driver upgrade",
+            id="a driver upgrade",
+        ),
+        pytest.param(
+            {"policy": make.policy(paused=True)},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="recoveries go on while paused",
+        ),
+        pytest.param(
+            {"policies": []}, Phase.REVALIDATING, "", PROVES, id="recoveries go on without a policy"
+        ),
+        pytest.param(
+            {"policy": make.policy(mode=Mode.OBSERVE)},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="recoveries go on under Observe",
+        ),
+        pytest.param(
+            {"others": [make.node(f"out-{n}", ready=False) for n in range(9)]},
+            Phase.REVALIDATING,
+            "",
+            PROVES,
+            id="recoveries go on over budget",
+        ),
+        pytest.param(
+            {"held_by": "evidence", "held_since": NOW - timedelta(minutes=15), "condition": "Unknown"},
+            Phase.ESCALATED,
+            "",
+            "no clear report since 2026-03-01T11:45:00Z: GpuXidError is Unknown",
+            id="no clear report for as long as a revalidation may take",
+        ),
+        pytest.param(
+            {"held_by": "pods", "held_since": NOW - timedelta(hours=24), "pods": [make.pod(gpus=2)]},
+            Phase.ESCALATED,
+            "",
+            "the GPUs were not free",
+            id="running work that holds GPUs for a day",
+        ),
+        pytest.param(
+            {"reported": [NEW], "policy": TWICE, "attempts": (REBOOTED,)},
+            Phase.DRAINING,
+            "",
+            "running pods are evicted",
+            id="a fault after the repair: the next rung",
+        ),
+        pytest.param(
+            {"reported": [NEW], "attempts": (REBOOTED,)},
+            Phase.ESCALATED,
+            "",
+            "Xid79FallenOffBus stands and there is no other repair",
+            id="a fault after the last repair",
+        ),
+        pytest.param(
+            {"reported": [NEW]}, Phase.DRAINING, "", "", id="a fault that came back before any repair"
+        ),
+        pytest.param(
+            {"reported": [NEW], "policy": make.policy(default_wait="1m")},
+            Phase.REVALIDATING,
+            "evidence",
+            "Xid79FallenOffBus stands, the policy waits until 2026-03-01T12:01:00Z",
+            id="a fault that came back has its wait as well",
+        ),
+        pytest.param(
+            {"reported": [make.person_finding()]},
+            Phase.ESCALATED,
+            "",
+            "needs a person",
+            id="a fault for a person came up",
+        ),
+        pytest.param(
+            {"reported": [NEW], "policy": make.policy(mode=Mode.OBSERVE)},
+            Phase.ESCALATED,
+            "",
+            "no other repair",
+            id="no repair under Observe",
+        ),
+        pytest.param(
+            {"annotations": {CANCEL: "2026-03-01T12:00:00Z"}},
+            Phase.CANCELLED,
+            "",
+            "a person cancelled it",
+            id="a person cancels",
+        ),
+        pytest.param(
+            {"attempts": (FAILED,), "policy": ONCE},
+            Phase.ESCALATED,
+            "",
+            f"{VALIDATE} failed: exit 1",
+            id="its only revalidation failed",
+        ),
+    ],
+)
+def test_revalidating(given: dict[str, Any], phase: Phase, held_by: str, message: str) -> None:
+    """A node is proven when everything is False, the agent is heard, and its GPUs can be asked for."""
+    decision = decide(stage(Phase.REVALIDATING, **given))
+    assert (decision.phase, decision.held_by, decision.effects) == (phase, held_by, ())
+    assert message in decision.message
+
+
+@pytest.mark.parametrize(
+    ("attempt", "jobs", "now", "result", "phase"),
+    [
+        pytest.param(
+            {}, [make.job(VALIDATE)], NOW, "", Phase.REVALIDATING, id="its Job exists: that is written down"
+        ),
+        pytest.param(
+            {"submitted_at": SEEN},
+            [make.job(VALIDATE, complete=True)],
+            NOW,
+            "Succeeded",
+            Phase.REVALIDATING,
+            id="it succeeded",
+        ),
+        pytest.param(
+            {"submitted_at": SEEN},
+            [make.job(VALIDATE, failed="x")],
+            NOW,
+            "Failed",
+            Phase.REVALIDATING,
+            id="it failed: once more",
+        ),
+        pytest.param(
+            {"submitted_at": SEEN},
+            [],
+            NOW + timedelta(minutes=15),
+            "Failed",
+            Phase.REVALIDATING,
+            id="it never ended: its deadline",
+        ),
+        pytest.param(
+            {"number": 2, "job": f"validate-{INCIDENT}-2", "submitted_at": SEEN},
+            [make.job(f"validate-{INCIDENT}-2", failed="x")],
+            NOW,
+            "Failed",
+            Phase.ESCALATED,
+            id="the last one failed: a person's turn",
+        ),
+    ],
+)
+def test_a_revalidation_is_judged_by_its_job(
+    attempt: dict[str, Any], jobs: list[Any], now: datetime, result: str, phase: Phase
+) -> None:
+    """Only a Job that succeeded gives a node back; the policy says how often it is tried."""
+    last = validation(**attempt)
+    attempts = (last,) if last.number == 1 else (FAILED, last)
+    fleet = stage(
+        Phase.REVALIDATING, attempts=attempts, jobs=jobs, message=PROVES, leases=[make.lease(renewed=now)]
+    )
+    decision = decide(fleet, now)
+    assert (decision.phase, decision.status.attempts[-1].result) == (phase, result)
+    assert decision.status.attempts[-1].submitted_at is not None
+
+
+def test_a_revalidation_asks_for_every_gpu_of_the_hardware() -> None:
+    """The count is the largest that anybody who should know says, not what the plugin still offers."""
+    fleet = stage(
+        Phase.REVALIDATING,
+        attempts=(validation(),),
+        message=PROVES,
+        node={"gpus": 7},
+        health={"gpus": 7, "expected": 8},
+    )
+    (step,) = decide(fleet).steps
+    assert step == RunValidation(
+        node="gpu-1",
+        incident=INCIDENT,
+        attempt=1,
+        job=VALIDATE,
+        gpu_resource="nvidia.com/gpu",
+        gpus=8,
+        timeout_s=905,
+    )
+
+
+def test_a_revalidation_that_is_under_way_waits_for_doubt_to_end() -> None:
+    """Nothing is submitted while a condition is Unknown."""
+    decision = decide(
+        stage(Phase.REVALIDATING, attempts=(validation(),), message=PROVES, condition="Unknown")
+    )
+    assert (decision.held_by, decision.effects) == ("evidence", ())
+
+
+def test_revalidations_of_an_earlier_stay_do_not_count() -> None:
+    """After a person's repair the node has all its tries again."""
+    old = validation(started_at=NOW - timedelta(hours=5), result="Failed")
+    status = decide(stage(Phase.REVALIDATING, attempts=(old,), since=SEEN)).status
+    assert [attempt.job for attempt in status.attempts] == [VALIDATE, f"validate-{INCIDENT}-2"]
+
+
+PASSED = validation(submitted_at=SEEN, finished_at=SEEN, result="Succeeded")
+GIVEN_BACK = f"{VALIDATE} succeeded: the node is given back as it was found"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "uncordon", "untaint"),
+    [
+        pytest.param(make.before(), True, True, id="cordon and taint are ours"),
+        pytest.param(make.before(tainted=False), True, False, id="we set no taint"),
+        pytest.param(make.before(unschedulable=True), False, True, id="somebody had cordoned it before"),
+    ],
+)
+def test_a_proven_node_is_restored_exactly(recipe: Any, uncordon: bool, untaint: bool) -> None:
+    """What we changed is taken back, and nothing else (NVIDIA/k8s-driver-manager#212)."""
+    fleet = stage(Phase.REVALIDATING, attempts=(PASSED,), message=GIVEN_BACK, recipe=recipe)
+    (step,) = decide(fleet).steps
+    assert step == Restore(
+        node="gpu-1",
+        node_uid="uid-gpu-1",
+        resource_version="100",
+        incident=INCIDENT,
+        uncordon=uncordon,
+        untaint=untaint,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "phase", "message"),
+    [
+        pytest.param({"marked": False}, Phase.RETURNED, "proven and given back", id="the Node is restored"),
+        pytest.param(
+            {"marked": False, "node": {"unschedulable": True}, "recipe": make.before(unschedulable=True)},
+            Phase.RETURNED,
+            "it stays cordoned, as somebody left it before the incident",
+            id="restored to the cordon that stood before",
+        ),
+        pytest.param(
+            {"marked": False, "node": {"unschedulable": True}, "before": make.before()},
+            Phase.RETURNED,
+            "its cordon stays, since our mark was taken off by somebody else",
+            id="our mark was taken off by somebody: the cordon is not ours to undo any more",
+        ),
+        pytest.param(
+            {"marked": False, "node": {"version": "80"}, "before": make.before()},
+            Phase.REVALIDATING,
+            GIVEN_BACK,
+            id="a view from before we touched the Node proves no restore",
+        ),
+        pytest.param(
+            {"reported": [NEW]}, Phase.DRAINING, "", id="a fault came between the proof and the restore"
+        ),
+        pytest.param(
+            {"node": {"labels": UPGRADE}},
+            Phase.REVALIDATING,
+            "left alone",
+            id="a driver upgrade came between",
+        ),
+    ],
+)
+def test_returned_follows_the_restore(given: dict[str, Any], phase: Phase, message: str) -> None:
+    """The incident is closed once our change is off the Node."""
+    decision = decide(stage(Phase.REVALIDATING, **{"attempts": (PASSED,), "message": GIVEN_BACK, **given}))
+    assert decision.phase is phase
+    assert message in decision.message
+
+
+def test_the_page_is_resolved_only_where_one_was_owed() -> None:
+    """A receiver never gets a resolve for something it never heard of."""
+    paged = Notification(
+        id=f"{INCIDENT}-1-pager",
+        sink="pager",
+        transition="open",
+        sequence=1,
+        summary="x",
+        created_at=SEEN,
+        sent_at=SEEN,
+    )
+    silent = decide(stage(Phase.REVALIDATING, attempts=(PASSED,), marked=False)).status
+    heard = decide(stage(Phase.REVALIDATING, attempts=(PASSED,), marked=False, notifications=(paged,))).status
+    assert silent.notifications == ()
+    assert [row.transition for row in heard.notifications] == ["open", "resolve"]
+    assert heard.closed_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("given", "phase", "message"),
+    [
+        pytest.param({}, Phase.ESCALATED, "", id="nobody said anything"),
+        pytest.param(
+            {"condition": "False", "reported": []}, Phase.ESCALATED, "", id="a newer False gives nothing back"
+        ),
+        pytest.param(
+            {"annotations": {REPAIRED: "2026-03-01T12:00:00Z"}},
+            Phase.REVALIDATING,
+            "a person says it was repaired (at 2026-03-01T12:00:00Z)",
+            id="a person says it was repaired",
+        ),
+        pytest.param(
+            {"annotations": {REPAIRED: "2026-03-01T11:00:00Z"}},
+            Phase.ESCALATED,
+            "is dated 2026-03-01T11:00:00Z, before the hand-over",
+            id="a word from before the hand-over",
+        ),
+        pytest.param(
+            {
+                "annotations": {REPAIRED: "2026-03-01T11:59:57Z"},
+                "repaired_at": datetime.fromisoformat("2026-03-01T11:59:57Z"),
+            },
+            Phase.ESCALATED,
+            "",
+            id="a word that was used up",
+        ),
+        pytest.param({"annotations": {REPAIRED: "done"}}, Phase.ESCALATED, "", id="a word without a time"),
+        pytest.param(
+            {"annotations": {CANCEL: "2026-03-01T12:00:00Z"}}, Phase.CANCELLED, "", id="a person cancels"
+        ),
+        pytest.param({"policy": make.policy(paused=True)}, Phase.ESCALATED, "", id="paused"),
+    ],
+)
+def test_escalated_ends_with_a_persons_word(given: dict[str, Any], phase: Phase, message: str) -> None:
+    """A fault that hides is no repair: only a person's word leads back, and only to Revalidating."""
+    decision = decide(stage(Phase.ESCALATED, **given))
+    assert (decision.phase, decision.effects) == (phase, ())
+    assert message in decision.message
+
+
+SAID = datetime.fromisoformat("2026-03-01T12:00:00Z")
+
+
+def test_the_agent_is_told_of_a_persons_repair() -> None:
+    """NodeHealth says up to when everything was dealt with; what it expected is kept."""
+    fleet = stage(
+        Phase.REVALIDATING,
+        reported=[LOST],
+        repaired_at=SAID,
+        health={"expected": 8},
+        message="the agent is told that a person repaired it",
+    )
+    (step,) = decide(fleet).steps
+    assert isinstance(step, WriteSpec)
+    assert (step.spec.cleared_before, step.spec.cleared_by) == (SAID, f"a person, on {INCIDENT}")
+    assert step.spec.expected is not None
+
+
+@pytest.mark.parametrize(
+    ("reported", "phase", "held_by"),
+    [
+        pytest.param(
+            [LOST], Phase.REVALIDATING, "evidence", id="seen before the repair: the agent has not caught up"
+        ),
+        pytest.param(
+            [make.finding(first_seen=NOW + timedelta(seconds=1))],
+            Phase.DRAINING,
+            "",
+            id="seen after it: it stands",
+        ),
+    ],
+)
+def test_what_a_person_repaired_is_told_from_what_came_after(
+    reported: list[Any], phase: Phase, held_by: str
+) -> None:
+    """A fault seen after the person's word is a new one."""
+    fleet = stage(Phase.REVALIDATING, reported=reported, repaired_at=SAID, health={"cleared_before": SAID})
+    decision = decide(fleet, NOW + timedelta(seconds=2))
+    assert (decision.phase, decision.held_by) == (phase, held_by)
+
+
+def test_a_fault_that_comes_and_goes_ends_with_a_person() -> None:
+    """The sixth time that the same part shows the same fault, no repair of ours will end it."""
+    flaps = [make.finding(first_seen=SEEN + timedelta(milliseconds=n)) for n in range(6)]
+    decision = decide(stage(Phase.REVALIDATING, evidence=flaps[:5], reported=[flaps[5]]))
+    assert decision.phase is Phase.ESCALATED
+    assert "Xid79FallenOffBus comes and goes" in decision.message

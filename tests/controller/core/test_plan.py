@@ -1,0 +1,444 @@
+"""One plan: what is opened, in which order, what each takes from the next, and what is said about every node."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.incident import name_of
+from controller.plan import OPENED_AT_ONCE, plan
+from controller.steps import Delete, Open, Save, SavePolicy, Silence
+from controller.view import Fleet, Settings
+from kube.policy import BreakerPolicy, BudgetPolicy, Mode
+from kube.remediation import DrainRecord, Notification, Phase
+from kube.types import Node
+from tests import build as make
+from tests.build import LONG_AGO, NOW, SEEN, XID
+from tests.controller.core.stage import decide, stage
+
+LOST = make.finding()
+CALM = make.policy(
+    budget=BudgetPolicy(max_unavailable="100%", max_quarantined="100%"),
+    breaker=BreakerPolicy(threshold="100%"),
+)
+
+
+def sick(count: int, **fields: Any) -> list[Node]:
+    return [make.node(f"gpu-{n}", **{"conditions": {XID: "True"}, **fields}) for n in range(1, count + 1)]
+
+
+def ill_fleet(count: int, spare: int = 0, **given: Any) -> Fleet:
+    nodes = sick(count)
+    return make.fleet(
+        *nodes, *make.idle_nodes(spare), healths=[make.health(n, [LOST]) for n in nodes], **given
+    )
+
+
+def opened(fleet: Fleet) -> list[Open]:
+    return [step for step in plan(fleet, NOW).steps if isinstance(step, Open)]
+
+
+def test_a_healthy_fleet_is_left_in_peace() -> None:
+    """Nothing is done and nothing is said; only the first numbers of the policy are written."""
+    planned = plan(make.fleet(*make.idle_nodes(20)), NOW)
+    assert [type(step) for step in planned.steps] == [SavePolicy]
+    assert planned.explanations == {}
+
+
+def test_a_fault_opens_an_incident_with_everything_latched() -> None:
+    """The machine, the boot, the policy and the evidence, under a name that follows from the evidence."""
+    (step,) = opened(ill_fleet(1, 9))
+    assert step.name == name_of("uid-gpu-1", LOST)
+    assert (step.spec.node_uid, step.spec.provider_id, step.spec.boot_id) == (
+        "uid-gpu-1",
+        "cloud:///gpu-1",
+        "boot-1",
+    )
+    assert (step.spec.policy, step.spec.opened_at) == ("gpus", NOW)
+    assert [f.reason for f in step.spec.evidence] == [LOST.reason]
+    assert step.status.phase is Phase.QUARANTINED
+    assert [entry.phase for entry in step.status.timeline] == ["Suspected", "Quarantined"]
+
+
+def test_several_faults_are_one_incident() -> None:
+    """All evidence is attached, the worst one names it (NVIDIA/NVSentinel#1025)."""
+    node = make.node(conditions={XID: "True", "GpuThrottled": "True"})
+    findings = [
+        make.idle_finding(index=1),
+        make.finding("HwSlowdown", condition="GpuThrottled", effect="prefer-not"),
+        LOST,
+    ]
+    health = make.health(node, findings, published=[XID, "GpuThrottled"])
+    (step,) = opened(make.fleet(node, *make.idle_nodes(9), healths=[health]))
+    assert step.name == name_of("uid-gpu-1", LOST)
+    assert [f.reason for f in step.spec.evidence] == [
+        "Xid79FallenOffBus",
+        "HwSlowdown",
+        "Xid63RowRemapPending",
+    ]
+
+
+def test_a_drill_never_names_an_incident_of_a_real_fault() -> None:
+    """However bad it pretends to be."""
+    node = make.node(conditions={XID: "True"})
+    real = make.idle_finding(index=1)
+    (step,) = opened(
+        make.fleet(node, *make.idle_nodes(9), healths=[make.health(node, [make.finding(drill=True), real])])
+    )
+    assert step.name == name_of("uid-gpu-1", real)
+    assert step.status.phase is Phase.QUARANTINED
+
+
+@pytest.mark.parametrize(
+    ("phase", "opens"),
+    [
+        pytest.param(Phase.CANCELLED, False, id="a person cancelled it"),
+        pytest.param(Phase.RETURNED, False, id="the node was returned: old evidence is void"),
+        pytest.param(Phase.CLEARED, True, id="it was gone, and stands again"),
+        pytest.param(Phase.ESCALATED, False, id="it is open"),
+    ],
+)
+def test_the_same_evidence_opens_once(phase: Phase, opens: bool) -> None:
+    """And the explanation says which incident dealt with it."""
+    closed = make.remediation(phase=phase, closed_at=NOW, opened_at=LONG_AGO)
+    fleet = ill_fleet(1, 9, remediations=[closed])
+    assert bool(opened(fleet)) == opens
+    if phase is Phase.CANCELLED:
+        assert plan(fleet, NOW).explanations["gpu-1"] == (
+            f"the fault stands, but incident {closed.metadata.name} ended as Cancelled with the same evidence: "
+            "only new evidence opens another"
+        )
+
+
+def test_new_evidence_opens_another_after_a_cancel() -> None:
+    """The person's word was about what they knew."""
+    closed = make.remediation(phase=Phase.CANCELLED, closed_at=NOW, opened_at=LONG_AGO)
+    node = make.node(conditions={XID: "True"})
+    again = make.finding(first_seen=NOW)
+    fleet = make.fleet(
+        node, *make.idle_nodes(9), healths=[make.health(node, [LOST, again])], remediations=[closed]
+    )
+    (step,) = opened(fleet)
+    assert step.name == name_of("uid-gpu-1", again)
+    assert len(step.spec.evidence) == 1
+
+
+def test_a_cleared_incident_that_comes_back_has_another_name() -> None:
+    """The object of the first one still exists."""
+    closed = make.remediation(phase=Phase.CLEARED, closed_at=NOW)
+    (step,) = opened(ill_fleet(1, 9, remediations=[closed]))
+    assert step.name == name_of("uid-gpu-1", LOST, 1)
+
+
+def test_the_last_place_is_given_once() -> None:
+    """Two faults in the same instant, room for one: one is quarantined, the other waits by name."""
+    nodes = sick(2)
+    idle = [make.idle_finding(index=n) for n in (1, 2)]
+    fleet = make.fleet(
+        *nodes, *make.idle_nodes(18), healths=[make.health(n, [f]) for n, f in zip(nodes, idle, strict=True)]
+    )
+    tight = msgspec.structs.replace(
+        fleet, policies={"gpus": make.policy(budget=BudgetPolicy(max_unavailable="1"))}
+    )
+    found = [(step.node, step.status.phase, step.status.held_by) for step in opened(tight)]
+    assert found == [("gpu-1", Phase.QUARANTINED, ""), ("gpu-2", Phase.SUSPECTED, "budget")]
+
+
+def test_lost_gpus_go_first() -> None:
+    """Where there is not room for all, those that lost the most are taken out."""
+    nodes = sick(3)
+    findings = [make.idle_finding(), make.idle_finding(), LOST]
+    fleet = make.fleet(
+        *nodes,
+        *make.idle_nodes(57),
+        healths=[make.health(n, [f]) for n, f in zip(nodes, findings, strict=True)],
+        policies=[make.policy(budget=BudgetPolicy(max_unavailable="1", max_quarantined="1"))],
+    )
+    assert [(step.node, step.status.phase) for step in opened(fleet)] == [
+        ("gpu-3", Phase.QUARANTINED),
+        ("gpu-1", Phase.SUSPECTED),
+        ("gpu-2", Phase.SUSPECTED),
+    ]
+
+
+def test_one_repair_is_decided_at_a_time() -> None:
+    """Two drained nodes in one plan, one slot."""
+    remediations = []
+    nodes = []
+    for node in sick(2):
+        one = make.remediation(
+            node,
+            phase=Phase.DRAINING,
+            before=make.before(),
+            opened_at=NOW - timedelta(hours=int(node.metadata.name[-1])),
+            drain=DrainRecord(started_at=SEEN, deadline=NOW + timedelta(hours=1), urgency="now"),
+        )
+        remediations.append(one)
+        nodes.append(make.quarantined(node, one.metadata.name))
+    fleet = make.fleet(
+        *nodes, healths=[make.health(n, [LOST]) for n in nodes], remediations=remediations, policies=[CALM]
+    )
+    saved = {step.node: step.status.phase for step in plan(fleet, NOW).steps if isinstance(step, Save)}
+    assert saved == {"gpu-2": Phase.REPAIRING, "gpu-1": Phase.DRAINING}
+
+
+def test_half_of_the_fleet_at_once_trips_the_breaker() -> None:
+    """Lost GPUs are cordoned up to thirty per cent, the rest waits, and the policy says so by name."""
+    planned = plan(ill_fleet(4, 4), NOW)
+    phases = [step.status.phase for step in planned.steps if isinstance(step, Open)]
+    held = {step.status.held_by for step in planned.steps if isinstance(step, Open)}
+    assert (phases.count(Phase.QUARANTINED), phases.count(Phase.SUSPECTED)) == (2, 2)
+    assert held == {"", "breaker"}
+    (saved,) = [step for step in planned.steps if isinstance(step, SavePolicy)]
+    (pool,) = saved.status.pools
+    assert pool.breaker.startswith("breaker: more than 10% of pool default turned ill within 10 min")
+    assert pool.breaker_since == NOW
+    (page,) = saved.status.notifications
+    assert (page.transition, page.sink) == ("open", "pager")
+    assert page.id.startswith("breaker-")
+
+
+def test_a_storm_is_taken_in_slices() -> None:
+    """One plan opens so many and says that there is more."""
+    planned = plan(ill_fleet(OPENED_AT_ONCE + 10, policies=[CALM]), NOW)
+    assert sum(isinstance(step, Open) for step in planned.steps) == OPENED_AT_ONCE
+    assert planned.recheck_at == NOW + timedelta(milliseconds=20)
+
+
+def test_equal_fleets_give_equal_plans() -> None:
+    """The order in which the stores list objects does not matter."""
+    fleet = ill_fleet(5, 5, remediations=[make.remediation(make.node("gpu-2"))])
+    turned = msgspec.structs.replace(
+        fleet,
+        nodes=dict(reversed(list(fleet.nodes.items()))),
+        healths=dict(reversed(list(fleet.healths.items()))),
+        policies=dict(reversed(list(fleet.policies.items()))),
+    )
+    assert plan(fleet, NOW) == plan(turned, NOW)
+
+
+@pytest.mark.parametrize(
+    ("node", "health", "line"),
+    [
+        pytest.param(
+            make.node(conditions={XID: "True"}),
+            make.health(),
+            "nothing is done without proof: GpuXidError is True but NodeHealth holds no standing finding for it",
+            id="a condition without a finding",
+        ),
+        pytest.param(
+            make.node(conditions={XID: "Unknown"}),
+            make.health(),
+            "GpuXidError is Unknown, which causes nothing",
+            id="Unknown",
+        ),
+        pytest.param(
+            make.node(conditions={XID: "True"}, labels={"pool": "other"}),
+            make.health(findings=[LOST]),
+            "no policy selects this node",
+            id="a node of no policy",
+        ),
+    ],
+)
+def test_every_node_that_is_not_simply_well_is_explained(node: Node, health: Any, line: str) -> None:
+    """Also where nothing is done."""
+    policy = make.policy(node_selector={"nvidia.com/gpu.present": "true"})
+    fleet = make.fleet(node, healths=[health], policies=[policy])
+    planned = plan(fleet, NOW)
+    assert planned.explanations == {"gpu-1": line}
+    assert not [step for step in planned.steps if not isinstance(step, SavePolicy)]
+
+
+def test_one_bad_policy_does_not_stop_the_others() -> None:
+    """Its nodes are left alone, and its status says why."""
+    nodes = [
+        make.node("a-1", conditions={XID: "True"}, labels={"pool": "a"}),
+        make.node("gpu-1", conditions={XID: "True"}),
+    ]
+    bad = make.policy("bad", node_selector={"pool": "a"}, priority=1, default_wait="soon")
+    fleet = make.fleet(
+        *nodes,
+        *make.idle_nodes(30),
+        healths=[make.health(n, [LOST]) for n in nodes],
+        policies=[bad, make.policy()],
+    )
+    planned = plan(fleet, NOW)
+    assert [step.node for step in planned.steps if isinstance(step, Open)] == ["gpu-1"]
+    problems = {s.name: s.status.problems for s in planned.steps if isinstance(s, SavePolicy)}
+    assert problems == {
+        "bad": ("spec.defaultWait: 'soon' is no duration; write it like 30s, 5m or 1h30m",),
+        "gpus": (),
+    }
+
+
+def test_policies_that_meet_are_named_in_both() -> None:
+    """The nodes that neither governs are in both statuses."""
+    fleet = make.fleet(*make.idle_nodes(7), policies=[make.policy("a"), make.policy("b")])
+    said = "another policy of the same priority selects the same nodes, which are left alone: "
+    names = "spare-0, spare-1, spare-2, spare-3, spare-4 and 2 more"
+    problems = {s.name: s.status.problems for s in plan(fleet, NOW).steps if isinstance(s, SavePolicy)}
+    assert problems == {"a": (said + names,), "b": (said + names,)}
+
+
+def settled(fleet: Fleet) -> Fleet:
+    """Give the fleet with the policy statuses that a first plan writes."""
+    written = {s.name: s.status for s in plan(fleet, NOW).steps if isinstance(s, SavePolicy)}
+    policies = {n: msgspec.structs.replace(p, status=written[n]) for n, p in fleet.policies.items()}
+    return msgspec.structs.replace(fleet, policies=policies)
+
+
+def saves(fleet: Fleet, seconds: float) -> int:
+    return sum(isinstance(s, SavePolicy) for s in plan(fleet, NOW + timedelta(seconds=seconds)).steps)
+
+
+def test_numbers_alone_are_written_seldom_and_words_at_once() -> None:
+    """A storm of incidents is not a storm of writes to the policy."""
+    calm = settled(make.fleet(*make.idle_nodes(100)))
+    assert saves(calm, 0) == 0
+    one_out = msgspec.structs.replace(
+        calm, nodes={**calm.nodes, "spare-1": make.node("spare-1", ready=False)}
+    )
+    assert (saves(one_out, 4), saves(one_out, 5)) == (0, 1)
+    assert plan(one_out, NOW + timedelta(seconds=4)).recheck_at == NOW + timedelta(seconds=5)
+    ten_out = {f"spare-{n}": make.node(f"spare-{n}", ready=False) for n in range(10)}
+    assert saves(msgspec.structs.replace(calm, nodes={**calm.nodes, **ten_out}), 1) == 1
+
+
+def test_the_breaker_pages_once_and_is_resolved_once() -> None:
+    """However long it holds."""
+    tripped = settled(ill_fleet(4, 4))
+    assert saves(tripped, 1) == 0
+    sent = tripped.policies["gpus"].status.notifications
+    well = make.fleet(*make.idle_nodes(8), policies=tripped.policies.values())
+    (step,) = [s for s in plan(well, NOW + timedelta(minutes=1)).steps if isinstance(s, SavePolicy)]
+    assert [row.transition for row in step.status.notifications] == ["open", "resolve"]
+    assert step.status.notifications[0] == sent[0]
+    assert step.status.pools[0].breaker == ""
+
+
+def test_nobody_is_paged_under_observe() -> None:
+    """The breaker is shown, and holds nothing."""
+    fleet = ill_fleet(4, 4, policies=[make.policy(mode=Mode.OBSERVE)])
+    (step,) = [s for s in plan(fleet, NOW).steps if isinstance(s, SavePolicy)]
+    assert step.status.pools[0].breaker
+    assert step.status.notifications == ()
+
+
+def test_a_dead_message_is_a_problem_of_the_policy() -> None:
+    """It is visible without looking at each incident."""
+    dead = Notification(
+        id="inc-1-1-pager",
+        sink="pager",
+        transition="open",
+        sequence=1,
+        summary="x",
+        created_at=SEEN,
+        dead=True,
+        error="500",
+    )
+    one = make.remediation(
+        make.node("spare-1"), phase=Phase.ESCALATED, notifications=(dead,), before=make.before()
+    )
+    fleet = make.fleet(*make.idle_nodes(3), remediations=[one])
+    (step,) = [s for s in plan(fleet, NOW).steps if isinstance(s, SavePolicy)]
+    assert step.status.problems == (
+        "messages could not be delivered, the newest to sink pager (inc-1-1-pager): 500",
+    )
+
+
+MINUTES = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "turned"),
+    [
+        pytest.param({"observed": 4}, {}, id="heard four minutes ago"),
+        pytest.param(
+            {"observed": 6}, {XID: ("Unknown", "AgentSilent")}, id="False turns Unknown after five minutes"
+        ),
+        pytest.param({"observed": 6, "leased": 1}, {}, id="an agent that renews its Lease is not silent"),
+        pytest.param({"observed": 6, "status": "Unknown"}, {}, id="Unknown stays as it is"),
+        pytest.param({"observed": 6, "status": "True"}, {XID: ("True", "TrueReason")}, id="True stays True"),
+        pytest.param({"observed": None}, {}, id="an agent that was never there"),
+        pytest.param(
+            {"observed": 6, "deaf": 0.5}, {}, id="the controller itself was deaf until a moment ago"
+        ),
+        pytest.param(
+            {"observed": 6, "deaf": 1},
+            {XID: ("Unknown", "AgentSilent")},
+            id="the controller hears for a minute",
+        ),
+        pytest.param({"observed": 6, "foreign": True}, {}, id="other programs' conditions are not ours"),
+    ],
+)
+def test_silence(given: dict[str, Any], turned: dict[str, tuple[str, str]]) -> None:
+    """A silent agent's False is Unknown; its True says when it was last confirmed; nothing else is touched."""
+    type_ = "KernelDeadlock" if given.get("foreign") else XID
+    node = make.node(conditions={type_: given.get("status", "False")})
+    seen = given.get("observed")
+    health = make.health(node, observed_at=None if seen is None else NOW - seen * MINUTES)
+    leases = [make.lease(renewed=NOW - given["leased"] * MINUTES)] if "leased" in given else []
+    heard = NOW - given["deaf"] * MINUTES if "deaf" in given else None
+    fleet = make.fleet(node, healths=[health], leases=leases, heard_since=heard)
+    found = [step for step in plan(fleet, NOW).steps if isinstance(step, Silence)]
+    assert {c[0]: (c[1], c[2]) for step in found for c in step.conditions} == turned
+
+
+def test_silence_is_said_once() -> None:
+    """A True that already says when it was confirmed is left; so is a False that was turned."""
+    node = make.node(conditions={XID: "True"})
+    health = make.health(node, observed_at=NOW - 6 * MINUTES)
+    (step,) = [s for s in plan(make.fleet(node, healths=[health]), NOW).steps if isinstance(s, Silence)]
+    message = step.conditions[0][3]
+    assert "last confirmed at 2026-03-01T11:54:00Z" in message
+    told = msgspec.structs.replace(
+        node.status,
+        conditions=tuple(msgspec.structs.replace(c, message=message) for c in node.status.conditions),
+    )
+    again = make.fleet(msgspec.structs.replace(node, status=told), healths=[health])
+    assert not [s for s in plan(again, NOW).steps if isinstance(s, Silence)]
+
+
+def test_an_unknown_of_silence_starts_nothing() -> None:
+    """Silence by itself opens no incident."""
+    node = make.node(conditions={XID: "Unknown"})
+    fleet = make.fleet(node, healths=[make.health(node, observed_at=NOW - timedelta(hours=5))])
+    assert not opened(fleet)
+
+
+OLD = NOW - timedelta(days=31)
+WAITING = Notification(
+    id="i-1-pager", sink="pager", transition="resolve", sequence=1, summary="x", created_at=OLD
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "deleted"),
+    [
+        pytest.param({}, True, id="closed a month ago"),
+        pytest.param({"closed_at": NOW - timedelta(days=29)}, False, id="closed less than a month ago"),
+        pytest.param({"notifications": (WAITING,)}, False, id="it still owes a message"),
+        pytest.param({"marked": True, "before": make.before()}, False, id="its mark is still on the Node"),
+        pytest.param({"phase": Phase.ESCALATED, "closed_at": None}, False, id="it is open"),
+        pytest.param({"reported": [LOST]}, False, id="its fault stands: it is the memory of a person's word"),
+    ],
+)
+def test_old_incidents_are_forgotten(given: dict[str, Any], deleted: bool) -> None:
+    """Unless they are still needed."""
+    fields = {"reported": [], "condition": "False", "closed_at": OLD, **given}
+    fleet = stage(fields.pop("phase", Phase.CANCELLED), **fields)
+    decision = decide(fleet)
+    assert any(isinstance(step, Delete) for step in decision.steps) == deleted
+
+
+def test_the_time_to_forget_is_the_configurations() -> None:
+    """`retention` counts from the closing."""
+    fleet = stage(
+        Phase.RETURNED,
+        reported=[],
+        condition="False",
+        closed_at=NOW - timedelta(hours=2),
+        settings=Settings(retention=timedelta(hours=1)),
+    )
+    assert decide(fleet).effects == ("Delete",)
