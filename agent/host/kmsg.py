@@ -2,7 +2,8 @@
 
 Identity of a record is (boot id, sequence): after a restart the cursor says where to go on, so nothing is lost and nothing
 comes twice. What is known to have existed and was not read is reported with its number, and a source that cannot be read
-is reported with its cause, again and again with growing pauses. Nothing that a source holds can make the reader raise.
+is reported with its cause, again and again with growing pauses. So is one that can be read and holds no records: silence
+of such a thing proves nothing. Nothing that a source holds can make the reader raise.
 
 Facility 0 is the kernel's: userspace cannot write with it. Everything else is dropped here, unless `admit_foreign` lets it
 in as a drill. What a record means is not the reader's business.
@@ -21,11 +22,14 @@ from kube.clock import SYSTEM, Clock
 
 BATCH = 2000  # records handed over at once at most: a storm must not keep the first of them waiting
 READS = 10_000  # reads of one call at most, for a storm of records that are not handed over
-LOOK_EVERY_S = 0.2  # how soon a replaced pipe is noticed
+LOOK_EVERY_S = 1.0  # how soon a replaced pipe is noticed
 PARTIAL_AFTER_S = 1.0  # a record without its end is taken as it is: its writer is gone
 PAUSE_S = 0.02  # between looks at a source that cannot be waited for
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 MAX_TOO_LARGE = 64  # such records in a row: then it is no kernel log
+STRANGE = 3  # damaged records in a row: each is a failed try to read a kernel log
+MOST_STRANGE = 1000  # in a row: then it is let go of, and what comes is no longer counted as lost
+LONG_AWAY_S = 30.0  # without a look: others may doubt by then that anybody reads (reader.STALE_S)
 MAX_AGE_S = 10 * 365 * 86_400.0
 
 
@@ -65,6 +69,11 @@ class KernelLog:
         self._partial_since: float | None = None
         self._first_drain = True  # what the first drain finds was there before we came
         self._unplaced = 0  # damaged records since the last good one: part of the next gap, not lost twice
+        self._strange = 0  # things in a row that are no record, since the last one that is
+        self._strange_why = ""
+        self._recognised = False  # something in it was a record
+        self._owes_word = True  # the last look broke off, so the next whole one says that the log is read
+        self._looked_through_at = float("-inf")
         self._looked_at = float("-inf")
         self._tries = 0
         self._retry_at = float("-inf")
@@ -151,21 +160,37 @@ class KernelLog:
     def _fail(self, error: OSError, identity: Identity | None, out: list[Observation]) -> None:
         self.close()
         self._failed_identity = identity
-        self._tries += 1
-        self._retry_at = self._clock.monotonic() + min(
-            FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10), LONGEST_PAUSE_S
-        )
-        cause = f"{self._path}: {error.strerror or error}"
+        cause = str(error.strerror or error)
         if error.errno in {errno.EPERM, errno.EACCES}:
             cause += (
                 " (the container must be privileged, or have CAP_SYSLOG where kernel.dmesg_restrict is 1)"
             )
-        out.append(SourceFailed(source=KERNEL_LOG, error=cause, tries=self._tries, seen_at=self._clock.now()))
+        self._say_failed(cause, out)
+
+    def _say_failed(self, cause: str, out: list[Observation]) -> None:
+        self._tries += 1
+        self._retry_at = self._clock.monotonic() + min(
+            FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10), LONGEST_PAUSE_S
+        )
+        out.append(
+            SourceFailed(
+                source=KERNEL_LOG,
+                error=f"{self._path}: {cause}",
+                tries=self._tries,
+                seen_at=self._clock.now(),
+            )
+        )
+
+    def _why_no_kernel_log(self, source: Source) -> str | None:
+        """Say what stands where records should, or None: a saved log is whole, so there one such thing is enough."""
+        alone = not source.can_wait and not self._recognised
+        return self._strange_why if self._strange >= (1 if alone else STRANGE) else None
 
     def _drain(self, source: Source, out: list[Observation]) -> bool:
         """Read until nothing is left, or enough was read for one batch; say whether anything was."""
         began = len(out)
         too_large = 0
+        owes_word, self._owes_word = self._owes_word or self._was_away_long(), True
         for reads in range(READS):
             if len(out) - began >= BATCH:
                 return True
@@ -182,12 +207,28 @@ class KernelLog:
                 self._fail(error, source.identity, out)
                 return True
             if not data:
-                if self._first_drain or self._tries or len(out) > began:
-                    out.append(SourceRead(source=KERNEL_LOG, seen_at=self._clock.now()))
-                self._first_drain, self._tries = False, 0
+                self._looked_through(source, out, tell=owes_word or len(out) > began)
                 return reads > 0
             self._take(data, source, out)
+            if self._strange >= MOST_STRANGE:
+                self._fail(OSError(self._strange_why), source.identity, out)
+                return True
         return True
+
+    def _looked_through(self, source: Source, out: list[Observation], *, tell: bool) -> None:
+        """Note that the present end was reached, and say so where it is news; what holds no records was not read."""
+        self._first_drain = self._owes_word = False
+        self._looked_through_at = self._clock.monotonic()
+        if why := self._why_no_kernel_log(source):
+            if self._looked_through_at >= self._retry_at:
+                self._say_failed(why, out)
+            return
+        if tell or self._tries:
+            out.append(SourceRead(source=KERNEL_LOG, seen_at=self._clock.now()))
+        self._tries = 0
+
+    def _was_away_long(self) -> bool:
+        return self._clock.monotonic() - self._looked_through_at > LONG_AWAY_S
 
     def _take(self, data: bytes, source: Source, out: list[Observation]) -> None:
         if source.one_record_a_read:
@@ -208,9 +249,13 @@ class KernelLog:
     def _take_record(self, raw: bytes, out: list[Observation], *, waiting: bool) -> None:
         record = parse_record(raw)
         if isinstance(record, str):
-            self._lose(1, record, out)
-            self._unplaced += 1
+            self._strange_why = self._strange_why if self._strange else record
+            self._strange += 1
+            if self._strange <= MOST_STRANGE:
+                self._lose(1, record, out)
+                self._unplaced += 1
             return
+        self._strange, self._recognised = 0, True
         if record.sequence <= self._last:
             return
         missing = record.sequence - self._last - 1 - self._unplaced
@@ -219,7 +264,8 @@ class KernelLog:
         self._unplaced = 0
         self._last = record.sequence
         foreign = record.facility != 0
-        if (foreign and not self._admit_foreign) or 0 < record.sequence <= self._after_sequence:
+        passed_over = 0 < self._after_sequence >= record.sequence
+        if (foreign and not self._admit_foreign) or passed_over:
             return
         now = self._clock.now()
         out.append(

@@ -23,7 +23,7 @@ class Ring:
     can_wait = True
     identity_now: Identity = (1, 1)
 
-    def __init__(self, *script: bytes | OSError) -> None:
+    def __init__(self, *script: bytes | Exception) -> None:
         self.script = list(script)
         self.closed = 0
 
@@ -35,7 +35,7 @@ class Ring:
         if not self.script:
             return b""
         answer = self.script.pop(0)
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -193,12 +193,34 @@ class TestFailures:
             tries += [o.tries for o in log.poll(0) if isinstance(o, SourceFailed)]
             clock.advance(60)
         assert tries == [1, 2, 3]
-        assert log.poll(0) == []
+        assert [type(o).__name__ for o in (*log.poll(0), *log.poll(0))] == ["SourceRead"]
 
     def test_a_device_of_nothing_but_large_records_is_no_kernel_log(self) -> None:
         found = _log(Ring(*(_error(errno.EINVAL) for _ in range(MAX_TOO_LARGE + 5)))).poll(0)
         assert _lost(found) == [MAX_TOO_LARGE - 1]
         assert isinstance(found[-1], SourceFailed)
+
+    def test_a_device_that_never_ends_is_let_go_of(self) -> None:
+        """/dev/zero and its like must not cost a core for ever: tried again, with growing pauses."""
+        clock = FakeClock()
+        ring = Ring(*(b"\x00" * 100 for _ in range(9_000)))
+        log = _log(ring, clock)
+        tries: list[int] = []
+        for _ in range(100):
+            tries += [o.tries for o in log.poll(0) if isinstance(o, SourceFailed)]
+            clock.advance(0.1)
+        assert tries == [1, 2, 3, 4, 5]
+        assert ring.closed >= 4
+
+    def test_a_read_that_broke_off_is_made_good(self) -> None:
+        """A defect in the middle of a read: the next whole read says that the log is read, also when it found nothing."""
+        ring = Ring()
+        log = _log(ring)
+        log.poll(0)
+        ring.script = [ValueError("a defect")]
+        with pytest.raises(ValueError, match="a defect"):
+            log.poll(0)
+        assert [isinstance(o, SourceRead) for o in log.poll(0)] == [True]
 
     def test_closing_twice_is_safe(self) -> None:
         log = _log(Ring())

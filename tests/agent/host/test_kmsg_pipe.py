@@ -189,9 +189,12 @@ def test_damage_is_counted_and_the_rest_goes_on(
 @pytest.mark.parametrize(
     ("admit_foreign", "after_sequence", "expected"),
     [
-        pytest.param(False, 0, [(1, False), (3, False)], id="only the kernel counts"),
-        pytest.param(True, 0, [(1, False), (2, True), (3, False)], id="others are admitted as drills"),
+        pytest.param(False, 0, [(0, False), (1, False), (3, False)], id="only the kernel counts"),
+        pytest.param(
+            True, 0, [(0, False), (1, False), (2, True), (3, False)], id="others are admitted as drills"
+        ),
         pytest.param(True, 2, [(3, False)], id="nothing up to a given record"),
+        pytest.param(False, 1, [(3, False)], id="the very first record neither"),
         pytest.param(False, 3, [], id="nothing at all up to the last"),
     ],
 )
@@ -203,7 +206,7 @@ def test_who_counts(
         path, BOOT, admit_foreign=admit_foreign, after_sequence=after_sequence, clock=FakeClock().clock
     )
     writer = Writer(path)
-    writer.put(b"4,1,1,-;kernel\n12,2,1,-;user\n6,3,1,-;kernel\n")
+    writer.put(b"4,0,1,-;kernel\n4,1,1,-;kernel\n12,2,1,-;user\n6,3,1,-;kernel\n")
     found = log.poll(0)
     assert [(o.sequence, o.drill) for o in found if isinstance(o, KernelRecord)] == expected
     assert (log.cursor, _lost(found)) == (Cursor(boot_id=BOOT, sequence=3), 0)
@@ -254,7 +257,7 @@ class TestReplaced:
         new = Writer(fresh)
         new.records(3)
         fresh.rename(path)
-        clock.advance(0.3)
+        clock.advance(1.1)
         found += log.poll(0)
         assert (_sequences(found), _failed(found), _lost(found)) == ([1, 2, 3], [], 0)
         old.close()
@@ -266,10 +269,10 @@ class TestReplaced:
         log.poll(0)
         path.unlink()
         tries: list[int] = []
-        for _ in range(20):
-            clock.advance(0.3)
+        for _ in range(60):
+            clock.advance(0.1)
             tries += _failed(log.poll(0))
-        assert tries == [1, 2, 3, 4]  # at 0.3, 0.9, 2.1 and 4.2 s: each pause is twice the one before
+        assert tries == [1, 2, 3, 4]  # at 1.0, 1.5, 2.5 and 4.5 s: each pause is twice the one before
         os.mkfifo(path)
         clock.advance(0.01)
         assert log.poll(0) == [SourceRead(source=KERNEL_LOG, seen_at=clock.now())]
@@ -289,6 +292,76 @@ class TestReplaced:
         (failure,) = KernelLog(Path("/dev/null"), BOOT, clock=FakeClock().clock).poll(0)
         assert isinstance(failure, SourceFailed)
         assert "not a kernel log" in failure.error
+
+
+class TestNoKernelLog:
+    """What can be opened and read and yet holds no records is a source that cannot be read: silence proves nothing."""
+
+    @pytest.mark.parametrize(
+        "held",
+        [
+            pytest.param(b"Jan  1 00:00:00 host kernel: NVRM: Xid (PCI:0000:3b:00): 79\n", id="a syslog"),
+            pytest.param(b"\x00" * 20_000, id="nothing but zeros"),
+            pytest.param(b"noise\n" * 5_000, id="noise without end"),
+        ],
+    )
+    def test_a_file_of_something_else_is_a_failure_that_names_it(self, tmp_path: Path, held: bytes) -> None:
+        clock = FakeClock()
+        saved = tmp_path / "saved"
+        saved.write_bytes(held)
+        log = KernelLog(saved, BOOT, clock=clock.clock)
+        found: list[Observation] = []
+        for _ in range(100):
+            found += log.poll(0)
+            clock.advance(0.1)
+        assert _failed(found) == [1, 2, 3, 4, 5]
+        assert [o for o in found if isinstance(o, SourceRead | KernelRecord)] == []
+        assert _lost(found) <= 1_000  # counted once, not with each try
+        (error,) = {o.error for o in found if isinstance(o, SourceFailed)}
+        assert error.startswith(f"{saved}: not a kernel-log record: ")
+
+    def test_a_pipe_of_noise_fails_until_a_record_comes(self, path: Path) -> None:
+        clock = FakeClock()
+        log = KernelLog(path, BOOT, clock=clock.clock)
+        writer = Writer(path)
+        writer.records(1)
+        found = log.poll(0)
+        for _ in range(40):
+            writer.put(b"noise\n")
+            found += log.poll(0)
+            clock.advance(0.1)
+        assert _failed(found) == [1, 2, 3, 4]
+        assert not isinstance(found[-1], SourceRead)
+        writer.records(90)
+        back = log.poll(0)
+        assert (_sequences(back), isinstance(back[-1], SourceRead)) == ([90], True)
+        assert _lost(found) + _lost(back) == 88
+        writer.close()
+
+    def test_one_damaged_record_is_only_a_loss(self, path: Path) -> None:
+        log = KernelLog(path, BOOT, clock=FakeClock().clock)
+        writer = Writer(path)
+        writer.put(b"noise\n")
+        found = log.poll(0)
+        assert (_lost(found), _failed(found), isinstance(found[-1], SourceRead)) == (1, [], True)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("away_s", "says"),
+    [
+        pytest.param(1.0, False, id="between two looks nothing is said"),
+        pytest.param(59.0, True, id="after a long time away it is"),
+    ],
+)
+def test_who_was_away_for_long_says_that_the_log_is_read(path: Path, away_s: float, says: bool) -> None:
+    """A process that was stopped, or a read that hung, has made others doubt the source; silence would leave them so."""
+    clock = FakeClock()
+    log = KernelLog(path, BOOT, clock=clock.clock)
+    log.poll(0)
+    clock.advance(away_s)
+    assert [isinstance(o, SourceRead) for o in log.poll(0)] == ([True] if says else [])
+    assert log.poll(0) == []
 
 
 def test_a_saved_log_is_read_and_followed(tmp_path: Path) -> None:
