@@ -55,7 +55,7 @@ def advance(looked: Survey, remediation: Remediation) -> Advance:
 def move_of(case: Case) -> Move:
     """Decide the next move of an open incident whose Node is there."""
     if said := _said_cancel(case):
-        return _cancelled(case, f"a person cancelled it (at {clock(said)})")
+        return _cancelled(case.closing(said), f"a person cancelled it (at {clock(said)})")
     cordon = cordon_of(case.node, case.remediation, case.now)
     restoring = _is_restoring(case)
     if not restoring and cordon is Cordon.UNSEEN:
@@ -206,9 +206,13 @@ def _uncordoned(case: Case, cordon: Cordon) -> Move:
 
 
 def _put_back(case: Case, why: str) -> Move:
+    """Put mark and cordon on the Node again. The recipe of the restore stays: a person's cordon that another automation
+    took off is in force again at the end, although it is we who set it now."""
     before = case.status.before
     if before is None:
         return Move(status=case.status)
+    if not case.node.spec.unschedulable:
+        before = msgspec.structs.replace(before, cordoned=True)
     return case.go_on(why, quarantine(case, before))
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from checks.condition import Status
 from controller import outbox
-from controller.assess import Verdict, name_parts, needs_person, takes_node
+from controller.assess import Verdict, key, name_parts, needs_person, takes_node
 from controller.budget import Hold, Pool
 from controller.incident import told
 from controller.steps import Step
@@ -141,6 +141,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Stay, held by nothing, and have effects."""
         status = msgspec.structs.replace(self.status, message=message[:_TEXT], held_by="", held_since=None)
         return Move(status=status, effects=effects, recheck_at=recheck_at)
+
+    def closing(self, until: datetime | None = None) -> "Case":
+        """Give the case as it is closed: with the evidence that was written down, and what was first seen by `until`.
+
+        A closed incident answers for its evidence (incident.dealt_with). With what was seen only in the moment of closing it
+        never dealt: that opens another one.
+        """
+        known = self.remediation.status.evidence or self.remediation.spec.evidence
+        held = {key(f) for f in known}
+        kept = tuple(
+            f for f in self.status.evidence if key(f) in held or (until is not None and f.first_seen <= until)
+        )
+        if kept == self.status.evidence:
+            return self
+        timeline = self.remediation.status.timeline
+        return self.with_status(msgspec.structs.replace(self.status, evidence=kept, timeline=timeline))
 
     def with_status(self, status: RemediationStatus) -> "Case":
         return msgspec.structs.replace(self, status=status)

@@ -129,7 +129,8 @@ def _returned(case: Case) -> Move:
     cordon = "; it stays cordoned, as somebody left it before the incident" if kept else ""
     if not kept and case.node.spec.unschedulable:
         cordon = "; its cordon stays, since our mark was taken off by somebody else"
-    return case.enter(Phase.RETURNED, f"proven and given back{cordon}")
+    # A fault seen since the node was given back is no part of what was repaired and proven.
+    return case.closing().enter(Phase.RETURNED, f"proven and given back{cordon}")
 
 
 def _unwritten_word(case: Case) -> Move | None:
