@@ -64,7 +64,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     `unknown_reasons` are the reasons of its Unknown condition, with their run-book text; their effect is none.
     `restore(findings, memory)` gives a memory that holds these latched findings of the present boot too: the agent read
-    them back from NodeHealth after it had lost its own state. None where the class is probed anew and latches nothing.
+    them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
+    accounts of one finding the newer one counts. None where the class is probed anew and latches nothing.
     """
 
     name: str

@@ -56,6 +56,7 @@ from checks.xid_reasons import (
 TRIES_BEFORE_UNKNOWN = 3
 MAX_IDENTITIES = 64
 FALLEN_OFF_BUS = 79
+OFF_BUS_DETAIL = "fell off the bus without an XID"
 NODE = Part(kind=PartKind.NODE)
 
 
@@ -100,12 +101,21 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
 
 
 def restore(findings: Sequence[Finding], memory: Any) -> XidMemory:
-    """Latch findings again that an agent without its own state read back; what the memory holds itself goes first."""
+    """Latch findings again that the agent read back: of two accounts of one fault the real and newer one goes first.
+
+    What a clearing ended that this memory acted on stays ended: the account is older than the clearing.
+    """
     kept = memory if isinstance(memory, XidMemory) else XidMemory()
     boot_id = kept.boot_id or (findings[0].boot_id if findings else "")
-    held = {finding.key() for finding in kept.findings}
-    added = tuple(f for f in findings if f.boot_id == boot_id and f.key() not in held)[:MAX_FINDINGS]
-    return msgspec.structs.replace(kept, boot_id=boot_id, findings=(*kept.findings, *added))
+    accounts = {finding.key(): finding for finding in kept.findings}
+    ours = [
+        f for f in findings if f.boot_id == boot_id and (kept.applied is None or f.last_seen > kept.applied)
+    ]
+    for finding in ours[:MAX_FINDINGS]:
+        held = accounts.get(finding.key())
+        if held is None or (not held.drill, held.last_seen) < (not finding.drill, finding.last_seen):
+            accounts[finding.key()] = finding
+    return msgspec.structs.replace(kept, boot_id=boot_id, findings=tuple(accounts.values()))
 
 
 def _adopt(memory: Any, context: Context) -> XidMemory:
@@ -147,7 +157,7 @@ class _Judging:
             case KernelRecord(boot_id=boot_id) if boot_id == self._before.boot_id:
                 self._readable()
             case RecordsLost(source=source) if source == KERNEL_LOG:
-                self._readable()
+                # No sign that the log can be read: where it can, a record or a SourceRead comes with it.
                 why = printable(observation.why)
                 self.ledger.see(RECORDS_LOST, NODE, observation.seen_at, why, count=max(1, observation.count))
             case SourceRead(source=source) if source == KERNEL_LOG:
@@ -217,9 +227,7 @@ class _Judging:
                 # The driver often prints this right behind its XID 79: one event, not two.
                 gpu, reason = _gpu(line.pci), XID_REASONS[FALLEN_OFF_BUS]
                 if not self.ledger.holds(reason, gpu, drill=drill):
-                    self.ledger.see(
-                        reason, gpu, when, text, detail="fell off the bus without an XID", drill=drill
-                    )
+                    self.ledger.see(reason, gpu, when, text, detail=OFF_BUS_DETAIL, drill=drill)
             case SxidLine(continuation=True):
                 pass  # more data of the SXID before it
             case SxidLine():
@@ -241,7 +249,11 @@ class _Judging:
             self.ledger.see(UNKNOWN_CODE, gpu, when, text, detail=f"code {line.code}", drill=drill)
             self.ledger.amend(UNKNOWN_CODE, gpu, f"code {line.code}")
             return
-        self.ledger.see(reason, gpu, when, text, detail=_detail(line), drill=drill)
+        detail = _detail(line)
+        told = line.code == FALLEN_OFF_BUS and self.ledger.reword(
+            reason, gpu, OFF_BUS_DETAIL, detail, drill=drill
+        )
+        self.ledger.see(reason, gpu, when, text, detail=detail, count=0 if told else 1, drill=drill)
 
     def _learn(self, line: IdentityLine) -> None:
         old = self._known.pop(line.pci, Part(kind=PartKind.GPU, pci=line.pci))

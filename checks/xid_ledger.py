@@ -62,6 +62,14 @@ class Ledger:
         entry = self._entries.get((reason.name, part.key()))
         return entry is not None and (drill or not entry.finding.drill)
 
+    def reword(self, reason: Reason, part: Part, old: str, new: str, *, drill: bool) -> bool:
+        """Put other words in the place of a standing finding's `old` ones; False where it does not say these."""
+        entry = self._entries.get((reason.name, part.key()))
+        if entry is None or entry.detail != old or entry.finding.drill != drill:
+            return False
+        entry.detail = printable(new, DETAIL_LIMIT)
+        return True
+
     def amend(self, reason: Reason, part: Part, word: str) -> None:
         """Add a word to the detail of a standing finding, if it is new and there is room for it."""
         entry = self._entries.get((reason.name, part.key()))

@@ -163,11 +163,34 @@ def test_parts_and_reasons_are_told_apart() -> None:
     ]
 
 
-def test_off_the_bus_behind_its_xid_is_one_event() -> None:
-    """The driver prints both; they are one fall from the bus."""
-    bare = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
-    (finding,) = judged([xid(1, 79), record(2, bare)]).findings
-    assert finding.count == 1
+OFF_BUS = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    ("observations", "count", "detail"),
+    [
+        pytest.param([xid(1, 79), record(2, OFF_BUS)], 1, "Ch 00000008", id="behind its XID"),
+        pytest.param([record(1, OFF_BUS), xid(2, 79)], 1, "Ch 00000008", id="before its XID"),
+        pytest.param(
+            [record(1, OFF_BUS), record(2, OFF_BUS)], 1, "fell off the bus without an XID", id="alone"
+        ),
+        pytest.param([record(1, OFF_BUS), xid(2, 79), xid(3, 79)], 2, "Ch 00000008", id="a second XID"),
+        pytest.param(
+            [record(1, OFF_BUS), xid(2, 79, drill=True)], 1, "fell off the bus without an XID", id="a drill"
+        ),
+        pytest.param(
+            [record(1, OFF_BUS), xid(2, 79, pci="0000:5e:00"), xid(3, 79)], 1, "Ch 00000008", id="another GPU"
+        ),
+    ],
+)
+def test_a_fall_from_the_bus_is_one_event(observations: list[Observation], count: int, detail: str) -> None:
+    """The driver tells it with an XID, without one, or both ways: it is counted once, in the words of the XID."""
+    finding = next(f for f in judged(observations).findings if f.part == GPU)
+    assert (finding.reason, finding.count, finding.detail) == ("Xid79FallenOffBus", count, detail)
+    one_by_one = judged([])
+    for observation in observations:
+        one_by_one = judged([observation], one_by_one.memory)
+    assert finding in one_by_one.findings
 
 
 def test_unknown_codes_of_one_gpu_are_listed() -> None:

@@ -92,6 +92,24 @@ class TestRestoring:
         fresh = judged([xid(1, 79), xid(2, 79)])
         assert restore(stale, fresh.memory) == fresh.memory
 
+    def test_a_newer_account_of_the_same_fault_takes_its_place(self) -> None:
+        """The state file was left behind, as on a full disk: its older count must not stand beside a newer position."""
+        old = judged([xid(1, 79)]).memory
+        newer = judged([xid(1, 79), xid(2, 79)]).findings
+        assert judged([], restore(newer, old)).findings == newer
+
+    def test_a_drill_read_back_never_takes_the_place_of_the_real(self) -> None:
+        real = judged([xid(1, 79)]).memory
+        played = judged([xid(9, 79, drill=True)]).findings
+        assert restore(played, real) == real
+
+    def test_what_was_cleared_before_is_not_raised_again(self) -> None:
+        """The agent acted on the clearing, and was killed before NodeHealth said so."""
+        standing = judged([xid(1, 79)])
+        cleared = context(cleared_before=at(5))
+        memory = judged([], standing.memory, cleared).memory
+        assert judged([], restore(standing.findings, memory), cleared).findings == ()
+
     def test_a_finding_of_another_boot_stays_out(self) -> None:
         findings = judged([xid(1, 79)]).findings
         memory = XidMemory(boot_id=NEXT_BOOT)
@@ -172,6 +190,8 @@ class TestSource:
             pytest.param(
                 [failed(7), failed(1)], "KernelLogUnreadable", id="a restarted reader counts from one"
             ),
+            pytest.param([lost(1), failed(1)], "KernelLogNotRead", id="only damage was read"),
+            pytest.param([failed(3), lost(1)], "KernelLogUnreadable", id="damage is no sign of health"),
             pytest.param(
                 [SourceFailed(source="nvml", error="x", tries=9, seen_at=START), was_read()],
                 "",
