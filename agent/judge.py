@@ -13,7 +13,7 @@ import msgspec
 
 from checks.check import Check, Context, Judgement, NotEvaluated
 from checks.condition import Condition, Unreadable, fold
-from checks.finding import Finding, Part, Severity
+from checks.finding import Finding, Part, PartKind, Severity
 from checks.observation import Observation
 
 BROKEN = "CheckFailed"
@@ -62,7 +62,8 @@ def restore(check: Check, state: CheckState, findings: Sequence[Finding], boot_i
     if check.restore is None or not ours:
         return state
     try:
-        return msgspec.structs.replace(state, memory=check.restore(ours, state.memory), seen=True)
+        memory = check.restore(ours, state.memory)
+        return msgspec.structs.replace(state, memory=memory, seen=state.seen or _names_a_part(ours))
     except Exception as error:  # noqa: BLE001 - the same edge
         broken = _Broken.by(error, check)
         return msgspec.structs.replace(state, broken=broken.sentence, traceback=broken.traceback)
@@ -87,7 +88,7 @@ def judge(
     judgement, broken, failures = _run(check, before, observations, context)
     applies, applies_broken = _applies(check, around)
     broken = broken or applies_broken
-    seen = before.seen or bool(judgement.findings) or applies is True
+    seen = before.seen or _names_a_part(judgement.findings) or applies is True
     state = msgspec.structs.replace(
         before,
         memory=judgement.memory,
@@ -122,6 +123,11 @@ def _run(
         except Exception:  # noqa: BLE001 - the same edge
             failures += 1
     return judgement, broken, max(1, failures)
+
+
+def _names_a_part(findings: Sequence[Finding]) -> bool:
+    """Say whether one is about a part of the class: a log that ran over is about the node, and proves no GPU."""
+    return any(finding.part.kind is not PartKind.NODE for finding in findings)
 
 
 def _applies(check: Check, around: Surroundings) -> tuple[bool | None, _Broken | None]:

@@ -23,6 +23,8 @@ from kube.nodehealth import NodeHealth, SourceState
 from kube.types import Node
 
 BOOT_ID_UNREADABLE = "BootIdUnreadable"
+# A damaged number in a record may look like a gap of any size; the schema's int64 must bear the sum.
+MOST_LOST = 2**53
 
 
 class Judging:
@@ -113,7 +115,7 @@ class Judging:
         return True
 
     def meet(self, node: Node, health: NodeHealth | None) -> None:
-        """Take up what a Node object and its NodeHealth say: conditions as they stand, faults that an earlier run latched.
+        """Take up what a Node object and its NodeHealth say: conditions as they stand, findings that an earlier run had.
 
         A Node that is met again is not read back: then our memory is the truth. On another Node object of the same
         machine and boot the faults stand as before, since the kernel said them of the machine; only their publishing
@@ -163,13 +165,14 @@ class Judging:
                 case SourceFailed(source=name, error=error):
                     self._note(name, readable=False, error=error)
                 case RecordsLost(source=name, count=count):
-                    self._note(name, readable=True, lost=count)
+                    held = self.sources.get(name, SourceState(name=name, readable=True))
+                    self.sources[name] = msgspec.structs.replace(held, lost=min(held.lost + count, MOST_LOST))
                 case KernelRecord():
                     pass  # a source that has records is followed by SourceRead
 
-    def _note(self, name: str, *, readable: bool, error: str = "", lost: int = 0) -> None:
+    def _note(self, name: str, *, readable: bool, error: str = "") -> None:
         held = self.sources.get(name, SourceState(name=name, readable=readable))
-        self.sources[name] = SourceState(name=name, readable=readable, error=error, lost=held.lost + lost)
+        self.sources[name] = msgspec.structs.replace(held, readable=readable, error=error)
 
     def conditions(self) -> tuple[Condition, ...]:
         """Give the conditions to publish, one for each class that exists here and of which something can be said."""

@@ -187,7 +187,7 @@ def _finding(condition: str, finding: Finding) -> HealthFinding:
 
 
 def latched(status: NodeHealthStatus, *, boot_id: str, node_uid: str) -> tuple[tuple[str, Finding], ...]:
-    """Read back the faults that stood when the status was written, each with its condition's type.
+    """Read back the findings that stood when the status was written, each with its condition's type.
 
     Only those of this boot on this Node object: evidence of an earlier boot, or of another machine that had the name, is
     void. What an older or newer agent wrote in words that we do not know is left out.
@@ -200,7 +200,7 @@ def latched(status: NodeHealthStatus, *, boot_id: str, node_uid: str) -> tuple[t
 
 def _read_back(row: HealthFinding) -> Finding | None:
     try:
-        finding = Finding(
+        return Finding(
             reason=row.reason,
             severity=Severity(row.severity),
             effect=Effect(row.effect),
@@ -224,12 +224,16 @@ def _read_back(row: HealthFinding) -> Finding | None:
         )
     except ValueError:
         return None
-    return finding if finding.severity is Severity.FAULT else None
 
 
 def kernel_log_position(status: NodeHealthStatus, source: str, *, boot_id: str) -> int | None:
-    """Give the number of the last record that an earlier run had judged in this boot, None where that is not known."""
+    """Give the number of the last record that an earlier run had judged in this boot, None where that is not known.
+
+    Where faults had to be left out of the status it is of no use: they must be read in the log again.
+    """
     if not boot_id or status.boot_id != boot_id:
+        return None
+    if status.omitted and all(row.severity == Severity.FAULT for row in status.findings):
         return None
     return next((state.sequence for state in status.sources if state.name == source), None)
 

@@ -44,7 +44,7 @@ from kube.store import Store
 from kube.watch import Reflector
 
 JUDGE_S = 60.0
-# How long the kernel log stays unopened for want of a place to begin, when the agent's own state is lost.
+# How long the kernel log stays unopened until NodeHealth has said how far it was judged: the state file may be older.
 WAIT_FOR_NODE_S = 10.0
 
 
@@ -304,10 +304,10 @@ class Agent:
         self.metrics.sources(self.judging.sources)
 
     def _begin_reading(self) -> None:
-        """Open the kernel log once it is known where to begin; without any memory wait a little for NodeHealth's."""
+        """Open the kernel log once it is known where to begin: with NodeHealth, or a little later without it."""
         judging = self.judging
-        known = judging.cursor is not None or self._met is not None
-        if not self.feed.begun and judging.boot_id and (known or self._clock.monotonic() >= self._open_at):
+        known = self._met is not None or self._clock.monotonic() >= self._open_at
+        if not self.feed.begun and judging.boot_id and known:
             self.feed.begin(judging.boot_id, judging.cursor)
 
     # Around it

@@ -52,7 +52,7 @@ def finding(
         effect=Effect.NODE_OUT if fault else Effect.NONE,
         urgency=Urgency.NOW if fault else Urgency.WHEN_IDLE,
         action=Action.REBOOT if fault else Action.NONE,
-        part=Part(kind=PartKind.GPU, pci=part),
+        part=Part(kind=PartKind.NODE) if part == "node" else Part(kind=PartKind.GPU, pci=part),
         boot_id=boot_id,
         first_seen=at,
         last_seen=at,
@@ -104,10 +104,11 @@ def _take(words: list[str], seen: KernelRecord, standing: dict[tuple[str, str], 
 
 def _restore(findings: Sequence[Finding], memory: Any) -> GateMemory:
     held = memory if isinstance(memory, GateMemory) else GateMemory()
-    known = {f.key() for f in held.findings}
-    return msgspec.structs.replace(
-        held, findings=(*held.findings, *(f for f in findings if f.key() not in known))
-    )
+    standing = {f.key(): f for f in held.findings}
+    for new in findings:
+        old = standing.get(new.key(), new)
+        standing[new.key()] = new if new.last_seen > old.last_seen else old
+    return msgspec.structs.replace(held, findings=tuple(standing.values()))
 
 
 GATE = Check(
@@ -290,6 +291,10 @@ class Scene:
     def findings(self) -> list[str]:
         """Give the reasons in NodeHealth, in its order."""
         return [row["reason"] for row in self.health()["status"]["findings"]]
+
+    def counts(self) -> dict[str, int]:
+        """Give how often each reason was seen, as NodeHealth says."""
+        return {row["reason"]: row["count"] for row in self.health()["status"]["findings"]}
 
     def patches(self) -> int:
         """Count the patches of the Node's status."""

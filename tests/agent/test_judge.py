@@ -38,6 +38,7 @@ def shown(state: CheckState) -> tuple[str, str] | None:
 
 
 FAULT = record("FAULT GateStuck 0000:01:00")
+ON_NODE = record("WARN GateUnheard node")
 FAILED = SourceFailed(source=KERNEL_LOG, error="gone", tries=3, seen_at=NOW)
 BLIND = msgspec.structs.replace(HERE, blind=Unreadable(reason="BootIdUnreadable", message="why"))
 NO_GPU = msgspec.structs.replace(HERE, parts=())
@@ -59,6 +60,7 @@ UNCOUNTED = Surroundings(boot_id=BOOT)
         ),
         pytest.param([READ], NO_GPU, None, id="no part of this class"),
         pytest.param([FAULT], NO_GPU, ("True", "GateStuck"), id="what is ill exists"),
+        pytest.param([READ, ON_NODE], NO_GPU, None, id="a warning about the log is no part of this class"),
         pytest.param(
             [READ], UNCOUNTED, ("False", "GateMoves"), id="parts that cannot be counted are not ruled out"
         ),
@@ -116,6 +118,7 @@ def test_only_faults_of_this_boot_are_restored() -> None:
     old = finding(at=NOW, boot_id="boot-0")
     assert restore(GATE, CheckState(), [old], BOOT) == CheckState()
     assert restore(GATE, CheckState(), [finding(at=NOW)], BOOT).seen
+    assert not restore(GATE, CheckState(), [finding(at=NOW, part="node")], BOOT).seen
 
 
 def test_settings_of_the_configuration_win_over_the_checks_own() -> None:

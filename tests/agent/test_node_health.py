@@ -159,10 +159,11 @@ def test_lost_records_are_counters() -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    """Faults come back as they were; warnings are counted anew by whoever sees them."""
+    """Findings come back as they were, warnings too: the log is read on behind them, so nobody would see them again."""
     fault = finding(at=NOW, count=7, evidence=("a line",))
-    written = status(report(fault, finding("W", severity=Severity.WARNING, at=NOW)), NOW)
-    assert latched(written, boot_id=BOOT, node_uid="uid-1") == ((TYPE, fault),)
+    warning = finding("W", severity=Severity.WARNING, at=NOW, count=3)
+    written = status(report(fault, warning), NOW)
+    assert latched(written, boot_id=BOOT, node_uid="uid-1") == ((TYPE, fault), (TYPE, warning))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,25 @@ def test_the_position_in_the_kernel_log_belongs_to_its_boot() -> None:
     assert kernel_log_position(written, KERNEL_LOG, boot_id=BOOT) == 41
     assert kernel_log_position(written, KERNEL_LOG, boot_id="boot-2") is None
     assert kernel_log_position(NodeHealthStatus(boot_id=BOOT), KERNEL_LOG, boot_id=BOOT) is None
+
+
+@pytest.mark.parametrize(
+    ("faults", "warnings", "known"),
+    [
+        pytest.param(3, 3, True, id="all of it fits"),
+        pytest.param(3, 300, True, id="only warnings were left out"),
+        pytest.param(300, 0, False, id="faults were left out"),
+    ],
+)
+def test_where_faults_were_left_out_the_log_must_be_read_again(
+    faults: int, warnings: int, known: bool
+) -> None:
+    """Going on behind them would lose them for good."""
+    found = [finding(f"F{n:03}", at=NOW) for n in range(faults)]
+    found += [finding(f"W{n:03}", severity=Severity.WARNING, at=NOW) for n in range(warnings)]
+    source = SourceState(name=KERNEL_LOG, readable=True, sequence=41)
+    written = status(report(*found, sources=(source,)), NOW)
+    assert kernel_log_position(written, KERNEL_LOG, boot_id=BOOT) == (41 if known else None)
 
 
 def test_the_patch_names_every_field_and_holds_no_null_in_a_list() -> None:

@@ -47,6 +47,40 @@ def test_a_standing_fault_survives_a_restart_of_the_agent(tmp_path: Path, keep_s
     assert scene.feed.began[0][1].sequence == 2
 
 
+def test_a_warning_survives_the_loss_of_the_state_file(tmp_path: Path) -> None:
+    """The log is read on where NodeHealth says, so what stands before that is nowhere else."""
+    scene = Scene(tmp_path).begun()
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.wait(60)
+    assert scene.counts() == {"GateSqueaks": 2}
+    (scene.config.state_dir / "state.json").unlink()
+    scene.start()
+    scene.begun()
+    assert scene.counts() == {"GateSqueaks": 2}
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.wait(60)
+    assert scene.counts() == {"GateSqueaks": 3}
+
+
+def test_an_old_state_file_beside_a_newer_nodehealth_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """The disk was full for a while: the file tells of less than NodeHealth, and the log goes on behind NodeHealth."""
+    scene = Scene(tmp_path).begun()
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.wait(60)
+    old = (scene.config.state_dir / "state.json").read_bytes()
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.wait(60)
+    (scene.config.state_dir / "state.json").write_bytes(old)
+    scene.start()
+    scene.begun()
+    assert scene.shown() == ("True", "GateStuck")
+    assert scene.counts() == {"GateStuck": 1, "GateSqueaks": 2}
+    assert scene.feed.began[0][1] is not None
+    assert scene.feed.began[0][1].sequence == 3
+
+
 def test_a_fault_of_an_earlier_boot_is_gone_after_the_reboot(tmp_path: Path) -> None:
     """A new boot id voids what was latched, in the state file and in NodeHealth alike."""
     scene = Scene(tmp_path).begun()
