@@ -57,7 +57,7 @@ def move_of(case: Case) -> Move:
     if said := _said_cancel(case):
         return _cancelled(case.closing(said), f"a person cancelled it (at {clock(said)})")
     cordon = cordon_of(case.node, case.remediation, case.now)
-    restoring = _is_restoring(case)
+    restoring = _is_restoring(case, cordon)
     if not restoring and cordon is Cordon.UNSEEN:
         return Move(status=case.status)
     if not restoring and cordon in (Cordon.TAKEN_BY_PERSON, Cordon.TAKEN_BY_OTHERS):
@@ -187,9 +187,20 @@ def _said_cancel(case: Case) -> datetime | None:
         return None
 
 
-def _is_restoring(case: Case) -> bool:
-    """Tell whether the node was proven, so that a missing cordon is our own restore or agrees with it."""
+def _is_restoring(case: Case, cordon: Cordon) -> bool:
+    """Tell whether the node was proven, so that a missing cordon is our own restore or agrees with it.
+
+    It does not agree where another automation took off the cordon that a person had set before us.
+    """
     if case.status.phase is not Phase.REVALIDATING:
+        return False
+    before = case.status.before
+    if (
+        cordon is Cordon.TAKEN_BY_OTHERS
+        and holds(case.node, case.name)
+        and before is not None
+        and before.unschedulable
+    ):
         return False
     stay = validations_since(case.status, case.status.phase_since)
     return bool(stay) and stay[-1].result == SUCCEEDED

@@ -9,7 +9,7 @@ import msgspec
 from controller import outbox
 from controller.assess import name_parts
 from controller.case import Case
-from controller.incident import Mark, read_mark, told, with_evidence
+from controller.incident import Mark, has_taint, holds, read_mark, told, with_evidence
 from controller.ownership import with_marker
 from controller.survey import Survey
 from controller.terms import Terms
@@ -63,20 +63,24 @@ def with_deliveries(status: RemediationStatus, fleet: Fleet) -> RemediationStatu
 def _with_mark(
     status: RemediationStatus, remediation: Remediation, node: Node, looked: Survey
 ) -> RemediationStatus:
-    """Note the first sight of our mark. The mark says what the Node looked like: it was written in the same request."""
+    """Note the first sight of our change on the Node.
+
+    The mark says what the Node looked like before, since it was written in the same request. Where somebody took the mark
+    off at once, our taint still tells that the change was made.
+    """
+    if status.before is not None and status.before.applied_at is not None:
+        return status
+    name = remediation.metadata.name
     mark = read_mark(node)
-    if not isinstance(mark, Mark) or mark.incident != remediation.metadata.name:
+    if isinstance(mark, Mark) and holds(node, name):
+        found = NodeBefore(
+            unschedulable=mark.unschedulable_before, cordoned=mark.cordoned, tainted=mark.tainted, at=mark.at
+        )
+    elif status.before is not None and has_taint(node, name):
+        found = status.before
+    else:
         return status
-    if mark.node_uid != node.metadata.uid or (
-        status.before is not None and status.before.applied_at is not None
-    ):
-        return status
-    before = NodeBefore(
-        unschedulable=mark.unschedulable_before,
-        cordoned=mark.cordoned,
-        tainted=mark.tainted,
-        at=mark.at,
-        applied_at=looked.now,
-        applied_version=node.metadata.resource_version,
+    applied = msgspec.structs.replace(
+        found, applied_at=looked.now, applied_version=node.metadata.resource_version
     )
-    return msgspec.structs.replace(status, before=before)
+    return msgspec.structs.replace(status, before=applied)

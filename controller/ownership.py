@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from controller.incident import holds
+from controller.incident import has_taint, holds
 from kube.remediation import Remediation, RemediationStatus
 from kube.types import Node
 
@@ -65,7 +65,8 @@ class Cordon(StrEnum):
 def cordon_of(node: Node, remediation: Remediation, now: datetime) -> Cordon:
     """Judge what became of the incident's cordon. A view older than our own write proves nothing (UNSEEN)."""
     before = remediation.status.before
-    marked = holds(node, remediation.metadata.name)
+    name = remediation.metadata.name
+    marked = holds(node, name) or has_taint(node, name)
     if before is None or (before.applied_at is None and not marked):
         return Cordon.NOT_YET
     if node.spec.unschedulable:

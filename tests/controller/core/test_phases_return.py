@@ -5,21 +5,37 @@ from typing import Any
 
 import pytest
 
-from controller.steps import Restore, RunValidation, WriteSpec
+from controller.steps import Restore, RunValidation
 from kube.policy import Mode, RevalidationPolicy, Rung
-from kube.remediation import CANCEL, REPAIRED, Notification, Phase
+from kube.remediation import CANCEL, Notification, Phase
 from tests import build as make
 from tests.build import NOW, SEEN, XID
-from tests.controller.core.stage import INCIDENT, LOST, VALIDATE, decide, reboot, stage, validation
+from tests.controller.core.stage import INCIDENT, VALIDATE, decide, reboot, stage, validation
 
 TRUE = {XID: "True"}
+
+
 PROVES = f"{VALIDATE} proves the node, by 2026-03-01T12:15:00Z"
+
+
 SILENT = {"observed_at": NOW - timedelta(minutes=6)}
+
+
 UPGRADE = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
+
+
 REBOOTED = reboot(submitted_at=SEEN, finished_at=SEEN, result="Succeeded")
+
+
 NEW = make.finding(first_seen=NOW, boot_id="boot-1", index=5)
+
+
 ONCE = make.policy(revalidation=RevalidationPolicy(attempts=1))
+
+
 TWICE = make.policy(ladder=(Rung(repair="reboot", attempts=2),))
+
+
 FAILED = validation(submitted_at=SEEN, finished_at=SEEN, result="Failed", message="exit 1")
 
 
@@ -301,6 +317,8 @@ def test_revalidations_of_an_earlier_stay_do_not_count() -> None:
 
 
 PASSED = validation(submitted_at=SEEN, finished_at=SEEN, result="Succeeded")
+
+
 GIVEN_BACK = f"{VALIDATE} succeeded: the node is given back as it was found"
 
 
@@ -382,89 +400,6 @@ def test_the_page_is_resolved_only_where_one_was_owed() -> None:
     assert silent.notifications == ()
     assert [row.transition for row in heard.notifications] == ["open", "resolve"]
     assert heard.closed_at == NOW
-
-
-@pytest.mark.parametrize(
-    ("given", "phase", "message"),
-    [
-        pytest.param({}, Phase.ESCALATED, "", id="nobody said anything"),
-        pytest.param(
-            {"condition": "False", "reported": []}, Phase.ESCALATED, "", id="a newer False gives nothing back"
-        ),
-        pytest.param(
-            {"annotations": {REPAIRED: "2026-03-01T12:00:00Z"}},
-            Phase.REVALIDATING,
-            "a person says it was repaired (at 2026-03-01T12:00:00Z)",
-            id="a person says it was repaired",
-        ),
-        pytest.param(
-            {"annotations": {REPAIRED: "2026-03-01T11:00:00Z"}},
-            Phase.ESCALATED,
-            "is dated 2026-03-01T11:00:00Z, before the hand-over",
-            id="a word from before the hand-over",
-        ),
-        pytest.param(
-            {
-                "annotations": {REPAIRED: "2026-03-01T11:59:57Z"},
-                "repaired_at": datetime.fromisoformat("2026-03-01T11:59:57Z"),
-            },
-            Phase.ESCALATED,
-            "",
-            id="a word that was used up",
-        ),
-        pytest.param({"annotations": {REPAIRED: "done"}}, Phase.ESCALATED, "", id="a word without a time"),
-        pytest.param(
-            {"annotations": {CANCEL: "2026-03-01T12:00:00Z"}}, Phase.CANCELLED, "", id="a person cancels"
-        ),
-        pytest.param({"policy": make.policy(paused=True)}, Phase.ESCALATED, "", id="paused"),
-    ],
-)
-def test_escalated_ends_with_a_persons_word(given: dict[str, Any], phase: Phase, message: str) -> None:
-    """A fault that hides is no repair: only a person's word leads back, and only to Revalidating."""
-    decision = decide(stage(Phase.ESCALATED, **given))
-    assert (decision.phase, decision.effects) == (phase, ())
-    assert message in decision.message
-
-
-SAID = datetime.fromisoformat("2026-03-01T12:00:00Z")
-
-
-def test_the_agent_is_told_of_a_persons_repair() -> None:
-    """NodeHealth says up to when everything was dealt with; what it expected is kept."""
-    fleet = stage(
-        Phase.REVALIDATING,
-        reported=[LOST],
-        repaired_at=SAID,
-        health={"expected": 8},
-        message="the agent is told that a person repaired it",
-    )
-    (step,) = decide(fleet).steps
-    assert isinstance(step, WriteSpec)
-    assert (step.spec.cleared_before, step.spec.cleared_by) == (SAID, f"a person, on {INCIDENT}")
-    assert step.spec.expected is not None
-
-
-@pytest.mark.parametrize(
-    ("reported", "phase", "held_by"),
-    [
-        pytest.param(
-            [LOST], Phase.REVALIDATING, "evidence", id="seen before the repair: the agent has not caught up"
-        ),
-        pytest.param(
-            [make.finding(first_seen=NOW + timedelta(seconds=1))],
-            Phase.DRAINING,
-            "",
-            id="seen after it: it stands",
-        ),
-    ],
-)
-def test_what_a_person_repaired_is_told_from_what_came_after(
-    reported: list[Any], phase: Phase, held_by: str
-) -> None:
-    """A fault seen after the person's word is a new one."""
-    fleet = stage(Phase.REVALIDATING, reported=reported, repaired_at=SAID, health={"cleared_before": SAID})
-    decision = decide(fleet, NOW + timedelta(seconds=2))
-    assert (decision.phase, decision.held_by) == (phase, held_by)
 
 
 def test_a_fault_that_comes_and_goes_ends_with_a_person() -> None:

@@ -11,39 +11,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.drain import left_on
-from controller.incident import TIMELINE_LIMIT, is_open, read_mark, repairs
-from controller.steps import Evict, Open, Quarantine, Restore, RunRepair, RunValidation, Save, Step
-from controller.terms import read
-from kube.policy import BreakerPolicy, BudgetPolicy, DrainPolicy, Mode, RemediationPolicy
-from kube.remediation import CANCEL, REPAIRED, Phase, Remediation
+from kube.policy import Mode
+from kube.remediation import CANCEL, REPAIRED, Remediation
 from tests import build as make
-from tests.build import XID
+from tests.controller.core.judge import UPGRADE, judge, judge_rest, the_policy
 from tests.controller.core.world import World
 
 NAMES = tuple(f"gpu-{number}" for number in range(1, 7))
-UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
-MOST_OUT = 3
-MOST_CONTAINED = 4
-MOST_REPAIRS = 1
-
 names = st.sampled_from(NAMES)
-
-
-def the_policy(mode: Mode = Mode.ENFORCE, *, paused: bool = False) -> RemediationPolicy:
-    """Build the policy of the walk: tight limits, no breaker at first sight, short times."""
-    return make.policy(
-        mode=mode,
-        paused=paused,
-        budget=BudgetPolicy(
-            max_unavailable=str(MOST_OUT),
-            max_quarantined=str(MOST_CONTAINED),
-            max_repairs_in_flight=MOST_REPAIRS,
-        ),
-        breaker=BreakerPolicy(threshold="80%", min_nodes=2),
-        drain=DrainPolicy(deadline="10m", when_idle_limit="20m"),
-        sinks=("pager",),
-    )
 
 
 class Walk(RuleBasedStateMachine):
@@ -61,7 +36,7 @@ class Walk(RuleBasedStateMachine):
         first, second = self.world.plan(), self.world.plan()
         assert first == second
         for step in first.steps[:crash_after]:
-            self.judge(step)
+            judge(self.world, step)
             self.world.apply(step)
 
     @rule(times=st.integers(1, 4))
@@ -165,6 +140,50 @@ class Walk(RuleBasedStateMachine):
         self.work(1)
         self.world.change_policy(the_policy())
 
+    @rule(
+        name=names,
+        ticks=st.integers(0, 7),
+        busy=st.booleans(),
+        what=st.sampled_from(
+            [
+                "uncordon",
+                "upgrade",
+                "recreate",
+                "reboot",
+                "unmark",
+                "unknown",
+                "well",
+                "silence",
+                "cancel",
+                "person",
+            ]
+        ),
+    )
+    def meddle(self, name: str, ticks: int, busy: bool, what: str) -> None:
+        """A fault is being dealt with, and something happens to that very node in the middle of it."""
+        if busy:
+            self.start_pod(name, managed=True, protected=ticks % 2 == 1)
+        self.fault(name, "lost", 0)
+        for _ in range(ticks):
+            self.tick(None)
+        match what:
+            case "unknown" | "well":
+                self.report(name, what)
+            case "silence":
+                self.world.silent |= {name}
+                self.world.pods.clear()
+                self.wait(301)
+            case "cancel":
+                if self.of(name):
+                    self.world.say(CANCEL, name)
+            case "person":
+                self.fault(name, "person", 1)
+            case _:
+                self.disturb(name, what)
+        for _ in range(4):
+            self.tick(None)
+        self.world.silent -= {name}
+
     # Machines and workloads
 
     @rule(name=names, managed=st.booleans(), protected=st.booleans())
@@ -194,146 +213,11 @@ class Walk(RuleBasedStateMachine):
     def finish_job(self, data: st.DataObject, failed: str) -> None:
         self.world.finish(data.draw(st.sampled_from(sorted(self.world.jobs))), failed=failed)
 
-    # What must hold at each step
-
-    def judge(self, step: Step) -> None:
-        match step:
-            case RunRepair():
-                self.judge_repair(step)
-            case Evict():
-                self.judge_eviction(step)
-            case Quarantine():
-                self.judge_quarantine(step)
-            case Restore():
-                self.judge_restore(step)
-            case Save() | Open():
-                self.judge_status(step)
-            case RunValidation():
-                assert self.world.created_jobs[step.job] == 0
-
-    def judge_harm(self, node: str, incident: str) -> Remediation:
-        """What holds for anything destructive."""
-        world = self.world
-        one = world.remediations[incident]
-        policy = world.policies["gpus"].spec
-        found = world.nodes[node]
-        assert policy.mode is Mode.ENFORCE
-        assert not policy.paused
-        assert found.metadata.uid == one.spec.node_uid
-        assert found.spec.unschedulable
-        assert found.metadata.labels.get(UPGRADE) != "drain-required"
-        condition = found.condition(XID)
-        assert condition is not None
-        assert condition.status == "True"
-        standing = [f for f in world.healths[node].status.findings if not f.drill]
-        assert standing
-        assert not any(f.urgency == "person" for f in standing)
-        assert CANCEL not in one.metadata.annotations
-        return one
-
-    def judge_repair(self, step: RunRepair) -> None:
-        world = self.world
-        one = self.judge_harm(step.node, step.incident)
-        attempt = repairs(one.status)[-1]
-        assert (attempt.job, attempt.submitted_at, attempt.result) == (step.job, None, "")
-        assert one.status.phase is Phase.REPAIRING
-        assert world.created_jobs[step.job] == 0
-        assert step.boot_id == world.nodes[step.node].status.node_info.boot_id
-        terms = read(world.policies["gpus"], world.settings)
-        assert not left_on(step.node, terms, world.fleet(), world.now)
-        heard = max(
-            world.leases[step.node].spec.renew_time or make.LONG_AGO,
-            world.healths[step.node].status.observed_at or make.LONG_AGO,
-        )
-        assert world.now - heard < timedelta(minutes=5)
-        assert len(self.out_of_service() - self.ours()) < MOST_OUT
-
-    def judge_eviction(self, step: Evict) -> None:
-        one = self.judge_harm(step.node, step.incident)
-        assert one.status.phase is Phase.DRAINING
-        assert one.status.drain is not None
-        assert one.status.drain.urgency == "now"
-        assert self.world.pods[step.uid].spec.node_name == step.node
-
-    def judge_quarantine(self, step: Quarantine) -> None:
-        one = self.world.remediations[step.incident]
-        assert is_open(one)
-        mark = read_mark(self.world.nodes[step.node])
-        applied = one.status.before is not None and one.status.before.applied_at is not None
-        if mark is None and not applied:
-            assert step.before.unschedulable == self.world.nodes[step.node].spec.unschedulable
-
-    def judge_restore(self, step: Restore) -> None:
-        """The cordon goes only where it is ours, and everything of ours goes."""
-        one = self.world.remediations[step.incident]
-        recipe = one.status.before
-        assert recipe is not None
-        assert step.uncordon == (recipe.cordoned and not recipe.unschedulable)
-        assert step.untaint == recipe.tainted
-        validated = [a for a in one.status.attempts if a.kind == "revalidate" and a.result == "Succeeded"]
-        assert validated or one.status.phase is Phase.CANCELLED
-
-    def judge_status(self, step: Save | Open) -> None:
-        status = step.status
-        assert len(status.timeline) <= TIMELINE_LIMIT
-        assert len(status.evidence) <= 20
-        assert len(status.attempts) <= 40
-        assert len(status.notifications) <= 40
-        if isinstance(step, Open):
-            assert status.phase in (Phase.SUSPECTED, Phase.QUARANTINED)
-            held = Phase.SUSPECTED
-        else:
-            held = self.world.remediations[step.name].status.phase
-        if status.phase is Phase.QUARANTINED and held is Phase.SUSPECTED:
-            assert len(self.out_of_service() | {step.node}) <= MOST_CONTAINED
-            assert self.world.policies["gpus"].spec.mode is not Mode.OBSERVE
-        if status.phase is Phase.RETURNED:
-            assert held is Phase.REVALIDATING
-            last = [a for a in status.attempts if a.kind == "revalidate"][-1]
-            assert last.result == "Succeeded"
-            assert read_mark(self.world.nodes[step.node]) is None
-        if held is Phase.ESCALATED and status.phase is Phase.REVALIDATING:
-            assert REPAIRED in self.world.remediations[step.name].metadata.annotations
-
-    def out_of_service(self) -> set[str]:
-        """Count independently of the core."""
-        out = {
-            name
-            for name, node in self.world.nodes.items()
-            if node.spec.unschedulable
-            or node.metadata.labels.get(UPGRADE) == "drain-required"
-            or any(c.type == "Ready" and c.status != "True" for c in node.status.conditions)
-        }
-        return out | self.ours()
-
-    def ours(self) -> set[str]:
-        contained = (Phase.QUARANTINED, Phase.DRAINING, Phase.REPAIRING, Phase.REVALIDATING, Phase.ESCALATED)
-        return {
-            one.spec.node_name
-            for one in self.world.remediations.values()
-            if one.status.phase in contained
-            and self.world.nodes[one.spec.node_name].metadata.uid == one.spec.node_uid
-        }
+    # What must hold
 
     @invariant()
-    def one_open_incident_a_node(self) -> None:
-        open_ = [(r.spec.node_name, r.spec.node_uid) for r in self.world.remediations.values() if is_open(r)]
-        assert len(open_) == len(set(open_))
-
-    @invariant()
-    def no_job_is_created_twice(self) -> None:
-        assert all(count == 1 for count in self.world.created_jobs.values())
-
-    @invariant()
-    def no_more_repairs_in_flight_than_allowed(self) -> None:
-        flying = [
-            attempt.job
-            for one in self.world.remediations.values()
-            if is_open(one)
-            for attempt in repairs(one.status)
-            if not attempt.result
-        ]
-        assert len(flying) <= MOST_REPAIRS
+    def the_world_is_as_it_may_be(self) -> None:
+        judge_rest(self.world)
 
     def teardown(self) -> None:
         """Once the world holds still, so does the controller."""
