@@ -2,7 +2,8 @@
 
 `dry_run` stops here and nowhere else: everything is decided and shown, nothing is sent. Each request that changes something
 passes the leader's write guard (kube.session refuses with NotLeader what could still be under way when the Lease passes
-on). A repair is the only step that does not trust what the plan saw: it asks the guards again, on objects read that moment.
+on). An eviction or a repair cannot be taken back, so neither trusts what the plan saw: it asks the guards again, on objects
+read that moment.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ import msgspec
 
 from controller import node_patch
 from controller.config import Config
-from controller.fresh import Reread, reread
+from controller.fresh import Glance, Reread, glance, reread
 from controller.outcome import Outcome, Result, from_error, from_eviction_error
 from controller.repairs import INCIDENT_LABEL, NODE_UID_ANNOTATION, JobSettings, Order, Repair, discover
 from controller.steps import (
@@ -46,8 +47,8 @@ T = TypeVar("T")
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """What applying needs beside the step. `held_node` gives the Node as the plan saw it, or a newer one.
 
-    `why_not_repair` is the core's guard, asked on what was read that moment; `why_not_write` says why nothing may be
-    sent now (this replica no longer leads, or is stopping).
+    `why_not_repair` and `why_not_evict` are the core's guards, asked on what was read that moment; `why_not_write` says why
+    nothing may be sent now (this replica no longer leads, or is stopping).
     """
 
     api: Api
@@ -55,6 +56,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     held_node: Callable[[str], Node | None]
     why_not_repair: Callable[[Reread], str | None]
+    why_not_evict: Callable[[Glance], str | None]
     why_not_write: Callable[[], str | None]
 
 
@@ -187,6 +189,15 @@ class Applier:
         return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, Node),))
 
     def _evict(self, step: Evict) -> Outcome:
+        # An eviction may have waited behind others for minutes; a pod's UID alone does not say that it is still wanted.
+        try:
+            seen = glance(self._api, node=step.node, incident=step.incident)
+        except ApiError as error:
+            return from_error(step, error)
+        if why := self._world.why_not_evict(seen):
+            return Outcome(step=step, result=Result.REFUSED, why=why, objects=seen.objects())
+        if not_now := self._world.why_not_write():
+            return Outcome(step=step, result=Result.NOT_LEADER, why=not_now)
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -85,7 +85,10 @@ def owner_of(step: Step) -> str:
 
 
 def in_order(apply: Apply, steps: Sequence[Step]) -> list[Outcome]:
-    """Apply one by one. After a failure the rest waits for the next plan, but one pod's refusal stops no other pod."""
+    """Apply one by one. After a failure the rest waits for the next plan, but one pod's refusal stops no other pod.
+
+    A guard's refusal is about the incident and not about the pod: it stops the rest.
+    """
     outcomes: list[Outcome] = []
     stopped = False
     for step in steps:
@@ -94,5 +97,6 @@ def in_order(apply: Apply, steps: Sequence[Step]) -> list[Outcome]:
             continue
         outcome = apply(step)
         outcomes.append(outcome)
-        stopped = outcome.result not in SUCCESS and not isinstance(step, Evict)
+        of_one_pod = isinstance(step, Evict) and outcome.result is not Result.REFUSED
+        stopped = outcome.result not in SUCCESS and not of_one_pod
     return outcomes

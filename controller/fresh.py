@@ -1,4 +1,4 @@
-"""Read once more what a repair depends on, from the API server and not from the stores, right before it starts.
+"""Read once more what an eviction or a repair depends on, from the API server and not from the stores, right before it.
 
 Between the plan and the request a person may have uncordoned the node, the evidence may have gone, a pod may have come, or
 the name may belong to another machine (NVSentinel#141, draino#50). All reads are quorum reads: no resourceVersion is given.
@@ -64,6 +64,17 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """What can forbid an eviction from one moment to the next: a person's uncordon, a person's word, the phase."""
+
+    node: Node
+    remediation: Remediation
+
+    def objects(self) -> tuple[Stored, ...]:
+        """Give what was read, for the stores: it is newer than what they hold."""
+        return (self.node, self.remediation)
+
+
 class _PodList(Struct, frozen=True, kw_only=True):
     metadata: "_ListMeta"
     items: tuple[Pod, ...] = ()
@@ -82,6 +93,14 @@ def reread(api: Api, *, node: str, incident: str) -> Reread:
         remediation=remediation,
         policy=_get(api, paths.policy(remediation.spec.policy), RemediationPolicy),
         pods=_pods_on(api, node),
+    )
+
+
+def glance(api: Api, *, node: str, incident: str) -> Glance:
+    """Read the two. Raises ApiError where either cannot be had: then nothing is known and nothing is evicted."""
+    return Glance(
+        remediation=_get(api, paths.remediation(incident), Remediation),
+        node=_get(api, paths.node(node), Node),
     )
 
 

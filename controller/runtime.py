@@ -135,7 +135,13 @@ class Controller:
                 sink=sink, result=result
             ).inc(),
         )
-        sight = Sight(stores, settings_of(config), clock, guard=guards.why_not_repair)
+        sight = Sight(
+            stores,
+            settings_of(config),
+            clock,
+            guard=guards.why_not_repair,
+            eviction_guard=guards.why_not_evict,
+        )
         applier = Applier(
             World(
                 api=self._apis.writes,
@@ -143,6 +149,7 @@ class Controller:
                 config=config,
                 held_node=stores.nodes.get,
                 why_not_repair=sight.why_not_repair,
+                why_not_evict=sight.why_not_evict,
                 why_not_write=self._why_not_write,
             )
         )

@@ -10,14 +10,14 @@ from datetime import datetime
 import msgspec
 
 from controller import view
-from controller.fresh import Reread
+from controller.fresh import Glance, Reread
 from controller.stores import Stores
 from controller.survey import Survey, survey
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings
 from kube.clock import Clock
 from kube.remediation import Remediation
 from kube.store import Store, Stored
-from kube.types import Pod
+from kube.types import Node, Pod
 
 Guard = Callable[[Fleet, Remediation, datetime, Survey | None], str | None]
 
@@ -42,13 +42,16 @@ class PodsOn(Mapping[str, tuple[Pod, ...]]):
 
 
 class Sight:
-    """The loop's thread looks; `why_not_repair` may be asked from any."""
+    """The loop's thread looks; `why_not_repair` and `why_not_evict` may be asked from any."""
 
-    def __init__(self, stores: Stores, settings: Settings, clock: Clock, *, guard: Guard) -> None:
+    def __init__(
+        self, stores: Stores, settings: Settings, clock: Clock, *, guard: Guard, eviction_guard: Guard
+    ) -> None:
         self._stores = stores
         self._settings = settings
         self._clock = clock
         self._guard = guard
+        self._eviction_guard = eviction_guard
         self._heard_since: datetime | None = None
         self._latest: Fleet | None = None
         self._lock = threading.Lock()
@@ -111,6 +114,19 @@ class Sight:
         policies = {**fleet.policies, seen.policy.metadata.name: seen.policy}
         return self._guard(msgspec.structs.replace(fleet, policies=policies), seen.remediation, now, None)
 
+    def why_not_evict(self, seen: Glance) -> str | None:
+        """Ask the core's guard again, on the Node and the incident as they were just read; all else as last seen."""
+        latest = self._latest
+        if latest is None:
+            return "nothing was planned yet"
+        now, name = self._clock.now(), seen.node.metadata.name
+        if _is_held(fleet=latest, node=seen.node, remediation=seen.remediation):
+            return self._eviction_guard(latest, seen.remediation, now, self._survey_of(latest, now))
+        fleet = view.refreshed(
+            latest, name, node=seen.node, health=latest.healths.get(name), remediation=seen.remediation
+        )
+        return self._eviction_guard(fleet, seen.remediation, now, None)
+
     def _survey_of(self, fleet: Fleet, now: datetime) -> Survey:
         with self._lock:
             if self._surveyed is None or self._surveyed.fleet is not fleet:
@@ -121,16 +137,23 @@ class Sight:
 def _is_known(fleet: Fleet, seen: Reread) -> bool:
     """Tell whether every object that was just read is of the version that the fleet holds."""
     name = seen.node.metadata.name
-    held: tuple[Stored | None, ...] = (
-        fleet.nodes.get(name),
-        fleet.healths.get(name),
-        fleet.remediations.get(seen.remediation.metadata.name),
-        fleet.policies.get(seen.policy.metadata.name),
-    )
-    read: tuple[Stored, ...] = (seen.node, seen.health, seen.remediation, seen.policy)
-    if any(one is None or _version(one) != _version(two) for one, two in zip(held, read, strict=True)):
+    if not _is_held(fleet=fleet, node=seen.node, remediation=seen.remediation):
+        return False
+    if not _is_same(fleet.healths.get(name), seen.health):
+        return False
+    if not _is_same(fleet.policies.get(seen.policy.metadata.name), seen.policy):
         return False
     return {_version(pod) for pod in fleet.pods.get(name, ())} == {_version(pod) for pod in seen.pods}
+
+
+def _is_held(*, fleet: Fleet, node: Node, remediation: Remediation) -> bool:
+    return _is_same(fleet.nodes.get(node.metadata.name), node) and _is_same(
+        fleet.remediations.get(remediation.metadata.name), remediation
+    )
+
+
+def _is_same(held: Stored | None, read: Stored) -> bool:
+    return held is not None and _version(held) == _version(read)
 
 
 def _version(obj: Stored) -> tuple[str, str]:

@@ -56,6 +56,7 @@ class Told:
                 config=parse("", "test"),
                 held_node=lambda _name: self.node,
                 why_not_repair=lambda _seen: None,
+                why_not_evict=lambda _seen: None,
                 why_not_write=lambda: None,
             )
         )

@@ -85,7 +85,13 @@ class Fleet:
             {"oncall": self.inbox}, self.clock.clock, wake=self.woken.set, may_send=lambda: self.leads
         )
         self.deliverer.start()
-        sight = Sight(self.stores, settings_of(self.config), self.clock.clock, guard=guards.why_not_repair)
+        sight = Sight(
+            self.stores,
+            settings_of(self.config),
+            self.clock.clock,
+            guard=guards.why_not_repair,
+            eviction_guard=guards.why_not_evict,
+        )
         applier = Applier(
             World(
                 api=self.api,
@@ -93,6 +99,7 @@ class Fleet:
                 config=self.config,
                 held_node=self.stores.nodes.get,
                 why_not_repair=sight.why_not_repair,
+                why_not_evict=sight.why_not_evict,
                 why_not_write=lambda: None if self.leads else "this replica does not lead",
             )
         )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.fresh import Glance
 from controller.outcome import Result
 from kube import paths
 from kube.api import (
@@ -15,6 +16,7 @@ from tests.controller.shell.one_of_each import (
     EVICT,
     POD_UID,
 )
+from tests.controller.shell.samples import INCIDENT, NODE
 from tests.controller.shell.world import Bench
 from tests.fakes import request_to
 
@@ -73,6 +75,7 @@ from tests.fakes import request_to
 def test_the_eviction_apis_answers(error: ApiError, expected: Result, why: str) -> None:
     """One code stands for several things there; each is told apart."""
     bench = Bench()
+    bench.draining()
     bench.api.fail_next(request_to("CREATE", "/eviction"), error)
     outcome = bench.applier.apply(EVICT)
     assert (outcome.result, why in outcome.why) == (expected, True)
@@ -81,6 +84,7 @@ def test_the_eviction_apis_answers(error: ApiError, expected: Result, why: str) 
 def test_an_eviction_names_the_pod_by_its_uid() -> None:
     """A StatefulSet's pod of the same name on another node is not ours to evict (kubernetes/kubernetes#138229)."""
     bench = Bench()
+    bench.draining()
     pod = {"metadata": {"name": "train-0", "namespace": "ml", "uid": POD_UID}}
     bench.api.add(paths.pods("ml"), pod)
     assert bench.applier.apply(EVICT).result is Result.DONE
@@ -92,4 +96,47 @@ def test_an_eviction_names_the_pod_by_its_uid() -> None:
 
 def test_a_pod_that_is_gone_is_evicted() -> None:
     """404 is success."""
-    assert Bench().applier.apply(EVICT).result is Result.ABSENT
+    bench = Bench()
+    bench.draining()
+    assert bench.applier.apply(EVICT).result is Result.ABSENT
+
+
+def test_the_guard_is_asked_on_what_the_server_says_now() -> None:
+    """A person uncordoned while this eviction waited behind slow ones: the pod stays (NVIDIA/NVSentinel#141)."""
+    asked: list[Glance] = []
+
+    def guard(seen: Glance) -> str | None:
+        asked.append(seen)
+        return None if seen.node.spec.unschedulable else "a person uncordoned the node"
+
+    bench = Bench(eviction_guard=guard)
+    bench.draining()
+    outcome = bench.applier.apply(EVICT)
+    assert (outcome.result, outcome.why) == (Result.REFUSED, "a person uncordoned the node")
+    assert bench.api.writes() == []
+    assert [seen.remediation.metadata.name for seen in asked] == [INCIDENT]
+    assert [obj.metadata.name for obj in outcome.objects] == [NODE, INCIDENT]
+
+
+@pytest.mark.parametrize(
+    ("path", "result"),
+    [
+        pytest.param(paths.node(NODE), Result.UNAVAILABLE, id="the Node"),
+        pytest.param(paths.remediation(INCIDENT), Result.UNAVAILABLE, id="the incident"),
+    ],
+)
+def test_what_cannot_be_read_stops_an_eviction(path: str, result: Result) -> None:
+    """Could not read is unknown, and unknown evicts nobody."""
+    bench = Bench()
+    bench.draining()
+    bench.api.fail_next(lambda request: request.path == path, Unavailable("503", code=503))
+    assert bench.applier.apply(EVICT).result is result
+    assert bench.api.writes() == []
+
+
+def test_leadership_lost_while_reading_stops_an_eviction() -> None:
+    """Asked once more after the reads, which take their time."""
+    bench = Bench(why_not_write=iter([None, "the Lease may pass on"]).__next__)
+    bench.draining()
+    assert bench.applier.apply(EVICT).result is Result.NOT_LEADER
+    assert bench.api.writes() == []

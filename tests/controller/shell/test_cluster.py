@@ -78,12 +78,24 @@ class Live:
                 config=config(),
                 held_node=lambda _: self.node(),
                 why_not_repair=lambda _: None,
+                why_not_evict=lambda _: None,
                 why_not_write=lambda: None,
             )
         )
 
     def node(self) -> Node:
         return msgspec.json.decode(self.api.get(paths.node(self.name)), type=Node)
+
+    def open_incident(self) -> None:
+        incident = {
+            "apiVersion": "nodemend.dev/v1alpha1",
+            "kind": "Remediation",
+            "metadata": {"name": self.incident},
+            "spec": msgspec.to_builtins(
+                spec(node_name=self.name, node_uid=self.node().metadata.uid, policy="default")
+            ),
+        }
+        self.api.create(paths.remediations(), incident)
 
     def raw(self) -> dict[str, Any]:
         """Everything of the Node that is not the server's own book-keeping or the controller manager's."""
@@ -178,6 +190,7 @@ def test_a_node_that_changed_refuses_the_patch(live: Live, changes: dict[str, st
             config=config(),
             held_node=lambda _: stale,
             why_not_repair=lambda _: None,
+            why_not_evict=lambda _: None,
             why_not_write=lambda: None,
         )
     )
@@ -272,15 +285,7 @@ def test_a_policys_numbers_and_a_clearing_are_taken_by_the_schemas(live: Live) -
 def test_the_jobs_are_taken_by_the_server_and_created_once(live: Live) -> None:
     """Both manifests pass the server's validation; the second create finds its own."""
     deadline = live.now + timedelta(minutes=10)
-    incident = {
-        "apiVersion": "nodemend.dev/v1alpha1",
-        "kind": "Remediation",
-        "metadata": {"name": live.incident},
-        "spec": msgspec.to_builtins(
-            spec(node_name=live.name, node_uid=live.node().metadata.uid, policy="default")
-        ),
-    }
-    live.api.create(paths.remediations(), incident)
+    live.open_incident()
     job = f"reboot-{live.incident}-1"
     open_attempt = attempt(job=job, started_at=live.now, deadline=deadline)
     status = {"phase": "Repairing", "attempts": [without_none(msgspec.to_builtins(open_attempt))]}
@@ -327,6 +332,7 @@ def test_the_eviction_apis_real_answers(
     live: Live, installed: Sandbox, namespace: str, budgets: int, uid: str, expected: Result, why: str
 ) -> None:
     """The words that tell one 429 or 500 from another are the server's own."""
+    live.open_incident()
     for number in range(budgets):
         installed.kubectl(
             "-n", namespace, "create", "pdb", f"b{number}", "--selector=app=x", "--min-available=1"

@@ -81,6 +81,13 @@ def test_the_steps_of_one_node_are_in_order(
     assert [outcome.result.value for outcome in in_order(apply, steps)] == expected
 
 
+def test_a_guards_refusal_stops_the_other_evictions_of_the_node() -> None:
+    """It speaks of the incident: a person uncordoned, or cancelled."""
+    steps = [evict("a", "p"), evict("a", "q")]
+    outcomes = in_order(lambda step: Outcome(step=step, result=Result.REFUSED, why="cancelled"), steps)
+    assert [outcome.result.value for outcome in outcomes] == ["refused", "skipped"]
+
+
 def test_a_slow_eviction_holds_up_no_other_node() -> None:
     """Its own node is busy until it ends; then the loop is woken and the outcome is collected."""
     hold = threading.Event()

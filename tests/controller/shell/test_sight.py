@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.fresh import Reread
+from controller.fresh import Glance, Reread
 from controller.sight import Sight
 from controller.stores import Stores
 from controller.survey import Survey
@@ -52,6 +52,16 @@ def seen(**changes: Any) -> Reread:
     return Reread(**{**values, **changes})
 
 
+def glanced(**changes: Any) -> Glance:
+    """What an eviction reads: exactly what the stores hold, but for the changes."""
+    return Glance(**{"node": Node(metadata=meta(NODE)), "remediation": remediation(), **changes})
+
+
+def sight_of(stores: Stores, asked: Asked) -> Sight:
+    """Both guards are the same one."""
+    return Sight(stores, Settings(), FakeClock().clock, guard=asked, eviction_guard=asked)
+
+
 @pytest.fixture
 def asked() -> Asked:
     return Asked()
@@ -67,15 +77,16 @@ def sight(asked: Asked) -> Sight:
     stores.remediations.replace([held.remediation], "900", 0.0)
     stores.policies.replace([held.policy], "9", 0.0)
     stores.pods.replace(held.pods, "9", 0.0)
-    made = Sight(stores, Settings(), FakeClock().clock, guard=asked)
+    made = sight_of(stores, asked)
     made.look(deliveries={}, evictions={}, failures={})
     return made
 
 
 def test_before_anything_was_planned_the_answer_is_no() -> None:
     """Nothing is known of the budget then."""
-    never = Sight(Stores(lambda: None), Settings(), FakeClock().clock, guard=Asked())
+    never = sight_of(Stores(lambda: None), Asked())
     assert never.why_not_repair(seen()) == "nothing was planned yet"
+    assert never.why_not_evict(glanced()) == "nothing was planned yet"
 
 
 def test_where_nothing_changed_one_survey_serves_the_tick(sight: Sight, asked: Asked) -> None:
@@ -118,3 +129,37 @@ def test_what_changed_meanwhile_is_judged_anew(sight: Sight, asked: Asked, chang
         read.policy,
     )
     assert "other" in fleet.nodes
+
+
+def test_evictions_of_one_tick_share_its_survey(sight: Sight, asked: Asked) -> None:
+    """Nothing changed since the plan, so nothing is worked out anew for each of a thousand pods."""
+    assert [sight.why_not_evict(glanced()) for _ in range(2)] == ["no", "no"]
+    assert asked.surveys[0] is not None
+    assert asked.surveys[0] is asked.surveys[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(
+            {"node": Node(metadata=meta(NODE, 6), spec=NodeSpec(unschedulable=False))}, id="the Node"
+        ),
+        pytest.param(
+            {"remediation": msgspec.structs.replace(remediation(), metadata=meta("inc-0123456789ab", 201))},
+            id="the incident",
+        ),
+    ],
+)
+def test_an_eviction_is_judged_on_what_was_just_read(
+    sight: Sight, asked: Asked, changes: dict[str, Any]
+) -> None:
+    """A person uncordoned, or said cancel, while the eviction waited behind others."""
+    read = glanced(**changes)
+    sight.why_not_evict(read)
+    (fleet,) = asked.fleets
+    assert asked.surveys == [None]
+    assert (fleet.nodes[NODE], fleet.remediations[read.remediation.metadata.name]) == (
+        read.node,
+        read.remediation,
+    )
+    assert (NODE in fleet.healths, "other" in fleet.nodes) == (True, True)

@@ -7,7 +7,7 @@ import msgspec
 
 from controller.apply import Applier, World
 from controller.config import Config, JobsSection, parse
-from controller.fresh import Reread
+from controller.fresh import Glance, Reread
 from kube import paths
 from kube.remediation import Phase
 from kube.types import Node
@@ -38,6 +38,7 @@ class Bench:
         self,
         *,
         guard: Callable[[Reread], str | None] = lambda _: None,
+        eviction_guard: Callable[[Glance], str | None] = lambda _: None,
         why_not_write: Callable[[], str | None] = lambda: None,
         **changes: Any,
     ) -> None:
@@ -51,6 +52,7 @@ class Bench:
                 config=config(**changes),
                 held_node=self.node,
                 why_not_repair=guard,
+                why_not_evict=eviction_guard,
                 why_not_write=why_not_write,
             )
         )
@@ -60,6 +62,11 @@ class Bench:
         if name not in self.api.names(paths.nodes()):
             return None
         return msgspec.convert(self.api.read(paths.node(name)), Node)
+
+    def draining(self) -> None:
+        """Put in what an eviction re-reads beside the Node: the incident."""
+        incident = remediation(phase=Phase.DRAINING)
+        self.api.add(paths.remediations(), {**raw(incident), "metadata": {"name": INCIDENT}})
 
     def under_repair(self) -> None:
         """Put in what a repair re-reads: the incident with its open attempt, NodeHealth, the policy."""
