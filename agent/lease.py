@@ -1,7 +1,7 @@
-"""The agent's Lease: named as the Node, owned by it, renewed every `interval` while the judging loop lives.
+"""The agent's Lease: named as the Node, owned by it, renewed every `interval` while the agent vouches for the Node.
 
-A Lease proves that the machine is being judged, not that a process exists: whoever owns the loop says why it may not be
-renewed. Times are MicroTime, which the API server reads with exactly six digits.
+A Lease proves that the machine is being judged and that the Node shows it, not that a process exists: whoever owns the
+loop says why it may not be renewed. Times are MicroTime, which the API server reads with exactly six digits.
 """
 
 import threading
@@ -22,7 +22,7 @@ from kube.timestamps import micro_time
 
 
 class LeaseKeeper:
-    """Owns one Lease. `node_uid` gives the UID of our Node, empty while it is not known; `why_not` why the loop is dead."""
+    """Owns one Lease. `node_uid` gives the UID of our Node, empty while it is not known; `why_not` why not to vouch."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class LeaseKeeper:
     def renew(self) -> bool:
         """Renew once, and create what is not there; give whether it stands renewed."""
         if why := self._why_not():
-            self._say(f"the loop is stuck: {why}")
+            self._say(f"withheld: {why}")
             self._metrics.wrote("lease", "withheld")
             return False
         try:

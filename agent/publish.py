@@ -25,6 +25,8 @@ from kube.types import Node
 
 # What putting back and re-asserting leave over: an endless quarrel over a condition must not delay a new fault.
 RESERVED_FOR_NEWS = 2
+# How long patches may fail before the agent stops to vouch for the Node: an outage of a minute is nobody's silence.
+UNDELIVERED_S = 60.0
 
 
 def differences(wanted: Sequence[Condition], removable: Collection[str], node: Node) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ class Publisher:
         self._retry_at = float("-inf")
         self._reassert_at = float("inf")
         self._delayed = False
+        self._failing_since: float | None = None
         self.trouble = ""
         """Why the last patch failed; empty where it did not."""
 
@@ -124,6 +127,14 @@ class Publisher:
     def failing(self) -> bool:
         """Whether the last patch failed."""
         return bool(self.trouble)
+
+    def why_not_delivered(self) -> str | None:
+        """Say why what stands on the Node may be out of date for long; any thread may ask."""
+        since = self._failing_since
+        failing_s = self._clock.monotonic() - since if since is not None else 0.0
+        if failing_s <= UNDELIVERED_S:
+            return None
+        return f"the conditions could not be published for {failing_s:.0f} s: {self.trouble}"
 
     def meet(self, node: Node, published: Collection[str]) -> None:
         """Take a Node object as ours, and the condition types that an earlier run recorded as written there."""
@@ -199,6 +210,8 @@ class Publisher:
 
     def _failed(self, error: Exception) -> None:
         wait_s = self._backoff.failed()
+        if self._failing_since is None:
+            self._failing_since = self._clock.monotonic()
         self.trouble = f"{type(error).__name__}: {error}"
         if isinstance(error, ApiError) and error.retry_after_s is not None:
             wait_s = max(wait_s, min(error.retry_after_s, 60.0))
@@ -213,7 +226,7 @@ class Publisher:
         if self._backoff.failures:
             self._log.info("publishing.recovered", attempts=self._backoff.failures + 1)
         self._backoff.succeeded()
-        self.trouble = ""
+        self._failing_since, self.trouble = None, ""
         self._metrics.wrote("condition", "ok")
         self._say_published(wanted, removable, put_back)
         if self._since is not None:

@@ -116,7 +116,7 @@ class Agent:
             random,
             self.metrics,
             node_uid=lambda: self.judging.node_uid,
-            why_not=self.vitals.why_not_alive,
+            why_not=lambda: self.vitals.why_not_alive() or self.publisher.why_not_delivered(),
         )
         self._met: Met | None = None
         self._saved: State | None = None

@@ -69,6 +69,22 @@ def test_a_refusal_is_tried_again_with_pauses(tmp_path: Path, error: Exception) 
     assert scene.shown() == ("True", "GateStuck")
 
 
+def test_whoever_cannot_publish_does_not_vouch_for_the_node(tmp_path: Path) -> None:
+    """A False that nobody may change is worth nothing: the Lease goes stale, and the controller turns it to Unknown."""
+    scene = Scene(tmp_path).begun()
+    scene.api.fail_next(TO_NODE, Forbidden("no such right", code=403), times=None)
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.wait(30)
+    assert scene.agent.lease.renew()  # a short trouble is no reason to fall silent
+    scene.wait(40)
+    assert scene.shown() == ("False", "GateMoves")
+    assert not scene.agent.lease.renew()
+    scene.api.stop_failing()
+    scene.wait(30)
+    assert scene.shown() == ("True", "GateStuck")
+    assert scene.agent.lease.renew()
+
+
 def test_a_node_of_the_same_name_and_another_uid_starts_afresh(tmp_path: Path) -> None:
     """Publishing begins anew on the new object; the fault stands, since the machine and its boot are the same."""
     scene = Scene(tmp_path).begun()
