@@ -54,8 +54,8 @@ def advance(looked: Survey, remediation: Remediation) -> Advance:
 
 def move_of(case: Case) -> Move:
     """Decide the next move of an open incident whose Node is there."""
-    if said := _said_cancel(case):
-        return _cancelled(case.closing(said), f"a person cancelled it (at {clock(said)})")
+    if CANCEL in case.remediation.metadata.annotations:
+        return _said_cancel(case)
     cordon = cordon_of(case.node, case.remediation, case.now)
     restoring = _is_restoring(case, cordon)
     if not restoring and cordon is Cordon.UNSEEN:
@@ -180,11 +180,13 @@ def _superseded(looked: Survey, remediation: Remediation, node: Node | None) -> 
     return stranger.enter(Phase.SUPERSEDED, why + _beside(status))
 
 
-def _said_cancel(case: Case) -> datetime | None:
+def _said_cancel(case: Case) -> Move:
+    """Stop at a person's word. Whoever wrote it wants an end: it counts even where its time cannot be read."""
     try:
-        return parse_moment(case.remediation.metadata.annotations.get(CANCEL, ""))
+        said = parse_moment(case.remediation.metadata.annotations[CANCEL])
     except ValueError:
-        return None
+        return _cancelled(case, "a person cancelled it")
+    return _cancelled(case.closing(said), f"a person cancelled it (at {clock(said)})")
 
 
 def _is_restoring(case: Case, cordon: Cordon) -> bool:

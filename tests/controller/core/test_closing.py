@@ -55,6 +55,15 @@ def test_a_word_of_cancel_covers_what_was_seen_until_then(
     assert reasons(decision.status) == {finding.reason for finding in evidence}
 
 
+@pytest.mark.parametrize("word", ["", "yes", "now", "2026-03-01 12:00"])
+def test_a_word_of_cancel_counts_however_it_is_written(word: str) -> None:
+    """At night somebody annotates by hand; a typing error must not let the drain go on."""
+    given = stage(Phase.DRAINING, annotations={CANCEL: word}, pods=[make.pod()])
+    decision = decide(given)
+    assert (decision.phase, decision.effects) == (Phase.CANCELLED, ())
+    assert decision.message == "a person cancelled it"
+
+
 def test_evidence_seen_while_it_runs_is_attached_as_before() -> None:
     """Only the close is strict."""
     given = stage(Phase.DRAINING, reported=[LOST, LATER], pods=[make.pod()])

@@ -214,7 +214,11 @@ FULL = [make.node("spare-1", unschedulable=True), *make.idle_nodes(8, "more")]
             id="a person cancels",
         ),
         pytest.param(
-            {"annotations": {CANCEL: "now"}}, Phase.DRAINING, "", "", id="a word without a time is no word"
+            {"annotations": {CANCEL: "now"}},
+            Phase.CANCELLED,
+            "",
+            "a person cancelled it",
+            id="a word without a time is a word all the same",
         ),
         pytest.param(
             {"condition": "Unknown", "held_by": "evidence", "held_since": NOW - timedelta(minutes=30)},
