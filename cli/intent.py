@@ -78,7 +78,11 @@ def given_before(remediation: Remediation, annotation: str) -> datetime | None:
     except ValueError:
         return None
     since = remediation.status.phase_since
-    if at.tzinfo is None or (annotation == REPAIRED and since is not None and at < since):
+    if at.tzinfo is None:
+        return None
+    if annotation == REPAIRED and (
+        (since is not None and at < since) or at == remediation.status.repaired_at
+    ):
         return None  # said of an earlier escalation: it was used up then
     return at
 

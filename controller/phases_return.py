@@ -49,11 +49,13 @@ def escalated(case: Case) -> Move:
         return case.go_on(
             f"annotation {REPAIRED} is dated {clock(word)}, before the hand-over at {clock(since)}: give a newer one"
         )
+    ahead = f", ahead of this clock: it counts up to {clock(case.now)}" if word > case.now else ""
     return case.enter(
         Phase.REVALIDATING,
-        f"a person says it was repaired (at {clock(word)}): the node is proven before it is given back",
+        f"a person says it was repaired (at {clock(word)}{ahead}): the node is proven before it is given back",
         page=f"{case.node_name}: said to be repaired; revalidating",
         repaired_at=word,
+        cleared_before=min(word, case.now),
     )
 
 
@@ -135,7 +137,7 @@ def _returned(case: Case) -> Move:
 
 def _unwritten_word(case: Case) -> Move | None:
     """Tell the agent, through NodeHealth, that a person dealt with everything up to their word."""
-    word = case.status.repaired_at
+    word = case.status.cleared_before or case.status.repaired_at
     if word is None:
         return None
     health = case.survey.fleet.healths.get(case.node_name)

@@ -13,7 +13,7 @@ from kube.nodehealth import HealthFinding
 from kube.types import ObjectMeta, Struct
 
 QUARANTINE = "nodemend.dev/quarantine"  # key of the taint and of the Node's annotation
-CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339: a person stops it
+CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339: a person stops it, however it is written
 REPAIRED = "nodemend.dev/repaired"  # annotation on a Remediation, RFC 3339: a person mended the node
 
 
@@ -130,7 +130,8 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
     `held_since` is since when `held_by` holds. `repaired_at` is the person's word (annotation) that was acted on; the same
-    word never counts twice.
+    word never counts twice. `cleared_before` is up to when that word covers what was seen: it was written by the clock of a
+    person's machine, and never reaches beyond the moment in which the controller heard it.
     """
 
     phase: Phase = Phase.SUSPECTED
@@ -147,6 +148,7 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     others_marker: str = ""
     others_seen_at: datetime | None = None
     repaired_at: datetime | None = None
+    cleared_before: datetime | None = None
     held_since: datetime | None = None
 
 

@@ -64,6 +64,15 @@ def test_a_word_of_an_earlier_escalation_is_written_anew() -> None:
     assert cluster.annotations("inc-1") == {REPAIRED: NOW_TEXT}
 
 
+def test_a_word_from_a_fast_clock_that_was_acted_on_is_written_anew() -> None:
+    """It still lies ahead when the incident escalates again, and the controller counts it once."""
+    ahead = "2026-11-29T05:00:00Z"
+    old = remediation("inc-1", "gpu-1", "Escalated", annotations={REPAIRED: ahead}, repairedAt=ahead)
+    cluster = _cluster(old)
+    assert cluster.run("repaired", "gpu-1").code == 0
+    assert cluster.annotations("inc-1") == {REPAIRED: NOW_TEXT}
+
+
 def test_an_unreadable_annotation_is_replaced() -> None:
     """A hand-written annotation that is no time does not count as given."""
     cluster = _cluster(remediation("inc-1", "gpu-1", "Draining", annotations={CANCEL: "yes please"}))
