@@ -86,16 +86,22 @@ class OwnNode:
         self._backoff = Backoff(0.5, 15.0, random)
         self._uid = ""
         self._look_at = float("-inf")
+        self._doubted = threading.Event()
 
     def doubt(self) -> None:
-        """Meet the Node anew at the next step: a write said that it is not the one we know. Any thread may call this."""
-        self._uid = ""
-        self._look_at = float("-inf")
+        """Meet the Node anew at the next step: a write said that it is not the one we know. Any thread may call this.
+
+        A step that is under way does not swallow it: what that one reads may be older than the doubt.
+        """
+        self._doubted.set()
 
     def step(self) -> float:
         """Read what is due; give the seconds until the next read."""
         now = self._clock.monotonic()
-        if now < self._look_at:
+        if self._doubted.is_set():
+            self._doubted.clear()
+            self._uid = ""
+        elif now < self._look_at:
             return self._look_at - now
         try:
             again = self._look()
@@ -107,7 +113,7 @@ class OwnNode:
                 self._log.info("node.found", uid=self._uid, attempts=self._backoff.failures + 1)
             self._backoff.succeeded()
         self._look_at = self._clock.monotonic() + again
-        return again
+        return 0.0 if self._doubted.is_set() else again
 
     def _look(self) -> float:
         if self._uid:
