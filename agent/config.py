@@ -17,8 +17,8 @@ from checks.check import Check
 
 DEFAULT_PATH = Path("/etc/nodemend/agent.toml")
 
-_DURATION = re.compile(r"(?:\d+(?:ms|h|m|s))+")
-_DURATION_PART = re.compile(r"(\d+)(ms|h|m|s)")
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:ms|h|m|s))+")
+_DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
@@ -128,7 +128,7 @@ def parse(text: str, source: str, checks: Sequence[Check], environment: Mapping[
     """Make a Config of TOML text; `source` names it in errors. Raises ConfigError with every problem."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([f"{source}: not TOML: {error}"]) from error
     problems: list[str] = []
     sections = table.pop("checks", {})
@@ -172,12 +172,18 @@ def _value(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
     if kind is timedelta:
         return parse_duration(_typed(str, value))
     if kind is Path:
-        return Path(_typed(str, value))
+        return _path(_typed(str, value))
     if kind == tuple[str, ...]:
         return tuple(_typed(str, item) for item in _typed(list, value))
     if isinstance(kind, type) and issubclass(kind, Section):
         return _read(kind, _typed(dict, value), f"{where}.", problems)
     return _typed(kind, value)
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} is no path; an absolute one such as /var/lib/nodemend would be right")
+    return Path(text)
 
 
 _TYPE_NAMES = {
@@ -263,7 +269,7 @@ def _why_not_usable(config: Config) -> list[str]:
 
 def _why_not_listen(listen: str) -> str | None:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         return (
             f"{listen!r} is not HOST:PORT; 0.0.0.0:9476 would be right, or an empty string to serve nothing"
         )

@@ -90,8 +90,8 @@ class Judging:
 
     def cannot_tell_boot(self, why: str) -> bool:
         """Say that the boot id could not be read: nothing can be judged, since no evidence can be dated. True where new."""
-        self.boot_error = f"the boot id cannot be read: {why}"
-        blind = Unreadable(reason=BOOT_ID_UNREADABLE, message=self.boot_error[:1024])
+        self.boot_error = why
+        blind = Unreadable(reason=BOOT_ID_UNREADABLE, message=f"the boot id cannot be read: {why}"[:1024])
         new = self._around.blind != blind
         self._around = msgspec.structs.replace(self._around, blind=blind)
         return new

@@ -12,6 +12,7 @@ import msgspec
 from agent import sight
 from agent.config import Config
 from agent.judging import Judging
+from agent.sight import INVENTORY
 from checks.check import Check
 from checks.condition import Status
 from checks.finding import Finding, PartKind, Severity
@@ -91,7 +92,9 @@ def as_json(seen: Seen) -> str:
 def as_table(seen: Seen) -> str:
     """Write the report for people."""
     report = seen.report
-    gpus = sum(part["kind"] == PartKind.GPU for part in report["parts"])
+    gpus = str(sum(part["kind"] == PartKind.GPU for part in report["parts"]))
+    if any(said.startswith(INVENTORY) for said in report["unreadable"]):
+        gpus = "(unreadable)"
     lines = [
         f"node      {report['node'] or '(no name given)'}",
         f"boot      {report['bootID'] or '(unreadable)'}",

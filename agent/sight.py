@@ -21,6 +21,7 @@ from kube.clock import Clock
 LONGEST_S = 10.0
 # A pipe is at its end whenever its writer takes breath; a device and a file are at their end when they say so.
 PIPE_SETTLES_S = 0.5
+INVENTORY = "inventory: "
 
 
 def look(
@@ -103,7 +104,7 @@ def unreadable(judging: Judging) -> tuple[str, ...]:
         if not source.readable
     ]
     if judging.inventory_error:
-        said.append(f"inventory: {judging.inventory_error}")
+        said.append(f"{INVENTORY}{judging.inventory_error}")
     if judging.boot_error:
-        said.append(judging.boot_error)
+        said.append(f"boot id: {judging.boot_error}")
     return tuple(said)

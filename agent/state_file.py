@@ -68,7 +68,7 @@ class StateFile:
             raise StateUnusable(f"{self.path}: larger than {LIMIT_BYTES} bytes, none of it is used")
         try:
             state = msgspec.json.decode(raw, type=State)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise StateUnusable(f"{self.path}: {error}") from error
         if state.format != FORMAT:
             raise StateUnusable(f"{self.path}: format {state.format}, this agent knows {FORMAT}")

@@ -134,6 +134,19 @@ def test_the_nodes_name_comes_from_the_environment_unless_it_is_given() -> None:
         pytest.param("[reboot]\ncommand = []", "reboot.command: [] names no program", id="an empty command"),
         pytest.param("[reboot]\ncommand = 'x'", "reboot.command: 'x' is not a list of strings", id="no list"),
         pytest.param("x = ", "not TOML:", id="no TOML"),
+        pytest.param("x = " + "[" * 5000, "not TOML:", id="tables without end"),
+        pytest.param(
+            "[publish]\nrefill = '99999999999999999999h'",
+            "publish.refill: '99999999999999999999h' is no duration",
+            id="a duration beyond all years",
+        ),
+        pytest.param("listen = 'x:\u00b2'", "listen: 'x:\u00b2' is not HOST:PORT", id="a port of odd digits"),
+        pytest.param(
+            "state_dir = 'a\\u0000b'".replace("'", '"'),
+            "state_dir: 'a\\x00b' is no path",
+            id="a path that no file can have",
+        ),
+        pytest.param("[roots]\nproc = ''", "roots.proc: '' is no path", id="an empty path"),
     ],
 )
 def test_a_mistake_is_named(text: str, said: str) -> None:

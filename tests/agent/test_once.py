@@ -66,7 +66,7 @@ def test_a_machine_without_gpu_has_nothing_of_this_class(tmp_path: Path) -> None
     ("missing", "said"),
     [
         pytest.param("kmsg", "kernel-log: ", id="no kernel log"),
-        pytest.param("proc/sys/kernel/random/boot_id", "the boot id cannot be read: ", id="no boot id"),
+        pytest.param("proc/sys/kernel/random/boot_id", "boot id: ", id="no boot id"),
         pytest.param("sys", "inventory: cannot tell which GPUs this machine holds: ", id="no sysfs"),
     ],
 )
@@ -79,7 +79,9 @@ def test_what_cannot_be_read_is_said_with_its_cause(tmp_path: Path, missing: str
     (cause,) = seen.report["unreadable"]
     assert cause.startswith(said)
     assert str(tmp_path / missing) in cause
-    assert f"could not read {cause}" in once.as_table(seen)
+    table = once.as_table(seen)
+    assert f"could not read {cause}" in table
+    assert ("gpus      (unreadable)" in table) == (missing == "sys")
 
 
 def test_a_fault_outweighs_what_could_not_be_read(tmp_path: Path) -> None:

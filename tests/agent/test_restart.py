@@ -222,6 +222,11 @@ def test_while_nodehealth_cannot_be_read_back_nothing_is_published(tmp_path: Pat
         pytest.param(b"\xff\xfe\x00" * 100, id="bytes that are no text"),
         pytest.param(b"[" * 2_000_000, id="a file beyond the bound"),
         pytest.param(
+            b'{"format":1,"boot_id":"boot-1","saved_at":"2026-01-01T00:00:00Z","memories":{"gate":'
+            + b"[" * 500_000,
+            id="lists in lists without end",
+        ),
+        pytest.param(
             b'{"format":99,"boot_id":"boot-1","saved_at":"2026-01-01T00:00:00Z"}', id="a newer format"
         ),
         pytest.param(
