@@ -43,6 +43,8 @@ def escalated(case: Case) -> Move:
     """Wait for a person's word. It counts once, and only if it was given after the hand-over."""
     word = said_repaired(case)
     since = case.status.phase_since
+    if word is None and (text := case.remediation.metadata.annotations.get(REPAIRED)):
+        return case.go_on(f"annotation {REPAIRED} is {text[:64]!r}: write a time like 2026-01-31T08:15:00Z")
     if word is None or word == case.status.repaired_at:
         return Move(status=case.status)
     if since is not None and word < since.replace(microsecond=0):

@@ -40,7 +40,12 @@ from tests.controller.core.stage import INCIDENT, LOST, decide, stage
             "",
             id="a word that was used up",
         ),
-        pytest.param({"annotations": {REPAIRED: "done"}}, Phase.ESCALATED, "", id="a word without a time"),
+        pytest.param(
+            {"annotations": {REPAIRED: "done"}},
+            Phase.ESCALATED,
+            "write a time like",
+            id="a word without a time",
+        ),
         pytest.param(
             {"annotations": {CANCEL: "2026-03-01T12:00:00Z"}}, Phase.CANCELLED, "", id="a person cancels"
         ),
