@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.incident import name_of
-from controller.plan import OPENED_AT_ONCE, plan
+from controller.plan import MOVED_ON_AT_LEAST, OPENED_AT_ONCE, plan
 from controller.steps import Open, Save, SavePolicy
 from controller.view import Fleet
 from kube.policy import BreakerPolicy, BudgetPolicy
@@ -205,6 +205,71 @@ def test_a_storm_is_taken_in_slices() -> None:
     planned = plan(ill_fleet(OPENED_AT_ONCE + 10, policies=[CALM]), NOW)
     assert sum(isinstance(step, Open) for step in planned.steps) == OPENED_AT_ONCE
     assert planned.recheck_at == NOW + timedelta(milliseconds=20)
+
+
+@pytest.mark.parametrize(
+    ("contained", "new", "moved_on"),
+    [
+        pytest.param(80, 0, OPENED_AT_ONCE, id="without new faults a slice of the contained begins to drain"),
+        pytest.param(80, 4, OPENED_AT_ONCE - 4, id="a few new faults leave the rest of the slice"),
+        pytest.param(
+            80, OPENED_AT_ONCE + 10, MOVED_ON_AT_LEAST, id="in a storm the contained go on, but only just"
+        ),
+        pytest.param(3, OPENED_AT_ONCE, 3, id="few contained ones go on in any case"),
+    ],
+)
+def test_sick_nodes_are_taken_out_before_contained_ones_move_on(
+    contained: int, new: int, moved_on: int
+) -> None:
+    """What keeps new work off a sick node comes first; nothing stands still, and what waits is decided again soon."""
+    out = [
+        make.quarantined(node, name_of(node.metadata.uid, LOST))
+        for node in (make.node(f"out-{n}", conditions={XID: "True"}) for n in range(contained))
+    ]
+    nodes = [*out, *sick(new)]
+    fleet = make.fleet(
+        *nodes,
+        healths=[make.health(n, [LOST]) for n in nodes],
+        remediations=[make.remediation(n, phase=Phase.QUARANTINED, before=make.before()) for n in out],
+        policies=[CALM],
+    )
+    planned = plan(fleet, NOW)
+    saves = [step for step in planned.steps if isinstance(step, Save)]
+    assert [step.status.phase for step in saves] == [Phase.DRAINING] * moved_on
+    assert sum(isinstance(step, Open) for step in planned.steps) == min(new, OPENED_AT_ONCE)
+    waits = moved_on < contained or new > OPENED_AT_ONCE
+    assert (planned.recheck_at == NOW + timedelta(milliseconds=20)) is waits
+
+
+def test_pages_and_recoveries_never_wait_for_a_storm() -> None:
+    """Only what moves a contained incident on is put off: not the hand-over to a person, not the way back."""
+    person = make.person_finding()
+    named = [
+        make.quarantined(node, name_of(node.metadata.uid, person))
+        for node in (make.node(f"person-{n}", conditions={XID: "True"}) for n in range(20))
+    ]
+    well = [
+        make.quarantined(node, name_of(node.metadata.uid, LOST))
+        for node in (make.node(f"well-{n}") for n in range(20))
+    ]
+    ill = sick(OPENED_AT_ONCE + 10)
+    fleet = make.fleet(
+        *named,
+        *well,
+        *ill,
+        healths=[
+            *(make.health(n, [person]) for n in named),
+            *(make.health(n, [LOST]) for n in ill),
+        ],
+        remediations=[
+            *(make.remediation(n, [person], phase=Phase.QUARANTINED, before=make.before()) for n in named),
+            *(make.remediation(n, phase=Phase.QUARANTINED, before=make.before()) for n in well),
+        ],
+        policies=[CALM],
+    )
+    phases = [step.status.phase for step in plan(fleet, NOW).steps if isinstance(step, Save)]
+    assert phases.count(Phase.ESCALATED) == len(named)
+    assert phases.count(Phase.REVALIDATING) == len(well)
 
 
 def test_equal_fleets_give_equal_plans() -> None:
