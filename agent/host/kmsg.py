@@ -156,6 +156,7 @@ class KernelLog:
         self._lines = Lines()
         self._partial_since = None
         self._first_drain = True
+        self._recognised = False
 
     def _fail(self, error: OSError, identity: Identity | None, out: list[Observation]) -> None:
         self.close()
@@ -182,8 +183,12 @@ class KernelLog:
         )
 
     def _why_no_kernel_log(self, source: Source) -> str | None:
-        """Say what stands where records should, or None: a saved log is whole, so there one such thing is enough."""
-        alone = not source.can_wait and not self._recognised
+        """Say what stands where records should, or None. A pipe or a saved log may be empty, a running kernel's ring never."""
+        if source.one_record_a_read and not self._recognised and not self._strange:
+            return "it holds not one record, so it is not a kernel log"
+        alone = (
+            not source.can_wait and not self._recognised
+        )  # a saved log is whole: there one such thing is enough
         return self._strange_why if self._strange >= (1 if alone else STRANGE) else None
 
     def _drain(self, source: Source, out: list[Observation]) -> bool:

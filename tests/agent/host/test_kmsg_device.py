@@ -186,7 +186,7 @@ class TestFailures:
 
     def test_tries_are_counted_until_a_read_succeeds(self) -> None:
         clock = FakeClock()
-        ring = Ring(_error(errno.EIO), _error(errno.EIO), _record(1), _error(errno.EIO))
+        ring = Ring(_error(errno.EIO), _error(errno.EIO), _record(1), _error(errno.EIO), _record(2))
         log = _log(ring, clock)
         tries: list[int] = []
         for _ in range(4):
@@ -212,9 +212,32 @@ class TestFailures:
         assert tries == [1, 2, 3, 4, 5]
         assert ring.closed >= 4
 
+    def test_a_device_without_a_record_is_no_kernel_log(self) -> None:
+        """A kernel that runs has always written something: reading nothing at all is not reading."""
+        clock = FakeClock()
+        ring = Ring()
+        log = _log(ring, clock)
+        found: list[Observation] = []
+        for _ in range(20):
+            found += log.poll(0)
+            clock.advance(0.1)
+        assert [(type(o).__name__, o.tries) for o in found if isinstance(o, SourceFailed)] == [
+            ("SourceFailed", 1),
+            ("SourceFailed", 2),
+            ("SourceFailed", 3),
+        ]
+        assert len(found) == 3
+        ring.script = [_record(0)]
+        assert isinstance(log.poll(0)[-1], SourceRead)
+
+    def test_what_is_read_already_shows_that_it_is_one(self) -> None:
+        """After a restart the whole ring is old, and that is as good as new."""
+        found = _log(Ring(_record(3)), cursor=Cursor(boot_id=BOOT, sequence=3)).poll(0)
+        assert [type(o).__name__ for o in found] == ["SourceRead"]
+
     def test_a_read_that_broke_off_is_made_good(self) -> None:
         """A defect in the middle of a read: the next whole read says that the log is read, also when it found nothing."""
-        ring = Ring()
+        ring = Ring(_record(0))
         log = _log(ring)
         log.poll(0)
         ring.script = [ValueError("a defect")]
