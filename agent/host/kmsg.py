@@ -183,7 +183,7 @@ class KernelLog:
         )
 
     def _why_no_kernel_log(self, source: Source) -> str | None:
-        """Say what stands where records should, or None. A pipe or a saved log may be empty, a running kernel's ring never."""
+        """Say what stands where records should, or None. A pipe or a saved log may be empty, a kernel's ring is not."""
         if source.one_record_a_read and not self._recognised and not self._strange:
             return "it holds not one record, so it is not a kernel log"
         alone = (
