@@ -6,7 +6,7 @@ the name may belong to another machine (NVSentinel#141, draino#50). All reads ar
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -26,12 +26,15 @@ T = TypeVar("T")
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one node and one incident, as the server had it a moment ago."""
+    """Everything about one node and one incident, as the server had it a moment ago.
+
+    `policies` are all of them: which one is in force now need not be the one under which the incident opened.
+    """
 
     node: Node
     health: NodeHealth
     remediation: Remediation
-    policy: RemediationPolicy
+    policies: tuple[RemediationPolicy, ...]
     pods: tuple[Pod, ...]
 
     def why_not_attempt(self, step: RunRepair) -> str | None:
@@ -56,7 +59,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
 
     def objects(self) -> tuple[Stored, ...]:
         """Give what was read, for the stores: it is newer than what they hold."""
-        return (self.node, self.health, self.remediation, self.policy)
+        return (self.node, self.health, self.remediation, *self.policies)
 
     def _attempt(self, step: RunRepair) -> Attempt | None:
         return next(
@@ -75,24 +78,23 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
         return (self.node, self.remediation)
 
 
-class _PodList(Struct, frozen=True, kw_only=True):
-    metadata: "_ListMeta"
-    items: tuple[Pod, ...] = ()
-
-
 class _ListMeta(Struct, frozen=True, kw_only=True):
     continue_: str = msgspec.field(name="continue", default="")
 
 
+class _List(Struct, Generic[T], frozen=True, kw_only=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[T, ...] = ()
+
+
 def reread(api: Api, *, node: str, incident: str) -> Reread:
     """Read it all. Raises ApiError where any of it cannot be had: then nothing is known and nothing is started."""
-    remediation = _get(api, paths.remediation(incident), Remediation)
     return Reread(
         node=_get(api, paths.node(node), Node),
         health=_get(api, paths.node_health(node), NodeHealth),
-        remediation=remediation,
-        policy=_get(api, paths.policy(remediation.spec.policy), RemediationPolicy),
-        pods=_pods_on(api, node),
+        remediation=_get(api, paths.remediation(incident), Remediation),
+        policies=_all(api, paths.policies(), _List[RemediationPolicy], {}),
+        pods=_all(api, paths.pods(), _List[Pod], {"fieldSelector": f"spec.nodeName={node}"}),
     )
 
 
@@ -104,16 +106,16 @@ def glance(api: Api, *, node: str, incident: str) -> Glance:
     )
 
 
-def _pods_on(api: Api, node: str) -> tuple[Pod, ...]:
-    query: Mapping[str, str] = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}
-    pods: list[Pod] = []
+def _all(api: Api, path: str, kind: type[_List[T]], selectors: Mapping[str, str]) -> tuple[T, ...]:
+    query = {**selectors, "limit": _PAGE}
+    found: list[T] = []
     for _ in range(_MOST_PAGES):
-        page = msgspec.json.decode(api.get(paths.pods(), query), type=_PodList)
-        pods += page.items
+        page = msgspec.json.decode(api.get(path, query), type=kind)
+        found += page.items
         if not page.metadata.continue_:
-            return tuple(pods)
-        query = {**query, "continue": page.metadata.continue_}
-    raise ApiError(f"more than {_MOST_PAGES} pages of pods on {node}")
+            return tuple(found)
+        query["continue"] = page.metadata.continue_
+    raise ApiError(f"GET {path}: more than {_MOST_PAGES} pages")
 
 
 def _get(api: Api, path: str, kind: type[T]) -> T:

@@ -111,7 +111,7 @@ class Sight:
             remediation=seen.remediation,
             pods=seen.pods,
         )
-        policies = {**fleet.policies, seen.policy.metadata.name: seen.policy}
+        policies = {policy.metadata.name: policy for policy in seen.policies}
         return self._guard(msgspec.structs.replace(fleet, policies=policies), seen.remediation, now, None)
 
     def why_not_evict(self, seen: Glance) -> str | None:
@@ -141,7 +141,7 @@ def _is_known(fleet: Fleet, seen: Reread) -> bool:
         return False
     if not _is_same(fleet.healths.get(name), seen.health):
         return False
-    if not _is_same(fleet.policies.get(seen.policy.metadata.name), seen.policy):
+    if {_version(policy) for policy in fleet.policies.values()} != {_version(p) for p in seen.policies}:
         return False
     return {_version(pod) for pod in fleet.pods.get(name, ())} == {_version(pod) for pod in seen.pods}
 

@@ -101,7 +101,7 @@ def test_the_guards_are_asked_on_what_the_server_says_now() -> None:
         paths.node(NODE),
         paths.node_health(NODE),
         paths.remediation(INCIDENT),
-        paths.policy("gpus"),
+        paths.policies(),
         paths.pods(),
     }
 
@@ -164,7 +164,7 @@ def test_what_happened_meanwhile_stops_a_repair(change: str, why: str) -> None:
         paths.node(NODE),
         paths.node_health(NODE),
         paths.remediation(INCIDENT),
-        paths.policy("gpus"),
+        paths.policies(),
         paths.pods(),
     ],
 )

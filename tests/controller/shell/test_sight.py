@@ -46,7 +46,7 @@ def seen(**changes: Any) -> Reread:
         "node": Node(metadata=meta(NODE)),
         "health": NodeHealth(metadata=meta(NODE)),
         "remediation": remediation(),
-        "policy": RemediationPolicy(metadata=meta("gpus")),
+        "policies": (RemediationPolicy(metadata=meta("gpus")),),
         "pods": (pod("a"),),
     }
     return Reread(**{**values, **changes})
@@ -75,7 +75,7 @@ def sight(asked: Asked) -> Sight:
     stores.nodes.replace([held.node, Node(metadata=meta("other"))], "9", 0.0)
     stores.healths.replace([held.health], "9", 0.0)
     stores.remediations.replace([held.remediation], "900", 0.0)
-    stores.policies.replace([held.policy], "9", 0.0)
+    stores.policies.replace(held.policies, "9", 0.0)
     stores.pods.replace(held.pods, "9", 0.0)
     made = sight_of(stores, asked)
     made.look(deliveries={}, evictions={}, failures={})
@@ -107,7 +107,17 @@ def test_where_nothing_changed_one_survey_serves_the_tick(sight: Sight, asked: A
             {"remediation": msgspec.structs.replace(remediation(), metadata=meta("inc-0123456789ab", 201))},
             id="the incident",
         ),
-        pytest.param({"policy": RemediationPolicy(metadata=meta("gpus", 6))}, id="the policy"),
+        pytest.param({"policies": (RemediationPolicy(metadata=meta("gpus", 6)),)}, id="the policy"),
+        pytest.param(
+            {
+                "policies": (
+                    RemediationPolicy(metadata=meta("gpus")),
+                    RemediationPolicy(metadata=meta("hold")),
+                )
+            },
+            id="a policy that came",
+        ),
+        pytest.param({"policies": ()}, id="a policy that went"),
         pytest.param({"pods": (pod("a"), pod("b"))}, id="a pod that came"),
         pytest.param({"pods": ()}, id="a pod that went"),
         pytest.param({"pods": (pod("a", 6),)}, id="a pod that changed"),
@@ -124,10 +134,8 @@ def test_what_changed_meanwhile_is_judged_anew(sight: Sight, asked: Asked, chang
     (fleet,) = asked.fleets
     assert asked.surveys == [None]
     assert (fleet.nodes[NODE], fleet.healths[NODE], fleet.pods[NODE]) == (read.node, read.health, read.pods)
-    assert (fleet.remediations[read.remediation.metadata.name], fleet.policies["gpus"]) == (
-        read.remediation,
-        read.policy,
-    )
+    assert fleet.remediations[read.remediation.metadata.name] == read.remediation
+    assert tuple(fleet.policies.values()) == read.policies
     assert "other" in fleet.nodes
 
 
