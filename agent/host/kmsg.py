@@ -186,10 +186,9 @@ class KernelLog:
         """Say what stands where records should, or None. A pipe or a saved log may be empty, a kernel's ring is not."""
         if source.one_record_a_read and not self._recognised and not self._strange:
             return "it holds not one record, so it is not a kernel log"
-        alone = (
-            not source.can_wait and not self._recognised
-        )  # a saved log is whole: there one such thing is enough
-        return self._strange_why if self._strange >= (1 if alone else STRANGE) else None
+        # A saved log is whole: there one such thing is enough.
+        enough = 1 if not source.can_wait and not self._recognised else STRANGE
+        return self._strange_why if self._strange >= enough else None
 
     def _drain(self, source: Source, out: list[Observation]) -> bool:
         """Read until nothing is left, or enough was read for one batch; say whether anything was."""
