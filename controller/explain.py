@@ -6,21 +6,24 @@ The same functions that decide are asked, so the answer is the controller's own 
 from datetime import datetime
 
 from controller import guards
-from controller.advance import advance
+from controller.advance import advance, move_of
 from controller.assess import name_parts
-from controller.case import Case
+from controller.case import Case, Move
 from controller.drain import left_on
-from controller.incident import BadMark, clock, is_open, last_repair, read_mark
+from controller.incident import BadMark, clock, last_repair, read_mark
 from controller.intake import case_of
 from controller.opening import open_incident
 from controller.phases_drain import next_rung
 from controller.phases_return import said_repaired
 from controller.plan import plan
+from controller.steps import Evict, Quarantine, Restore, RunRepair, RunValidation, WriteSpec
 from controller.survey import Survey, is_ready, survey
 from controller.view import Fleet
 from kube.policy import Mode
 from kube.remediation import REPAIRED, Phase, Remediation
 from kube.types import Node
+
+_NAMES = 6
 
 
 def explain(fleet: Fleet, node: str, now: datetime) -> tuple[str, ...]:
@@ -124,14 +127,41 @@ def _incident(looked: Survey, one: Remediation, node: Node) -> list[str]:
 
 def _next(case: Case, looked: Survey, one: Remediation) -> list[str]:
     done = advance(looked, one)
-    lines = []
-    names = sorted({type(step).__name__ for step in done.steps})
-    if names and is_open(one):
-        lines.append(f"Next: {', '.join(names)} ({done.line}).")
+    coming = _coming(move_of(case), one)
+    lines = [f"Next: {', '.join(coming)}."] if coming else []
     lines += _outlook(case)
     if done.recheck_at is not None and done.recheck_at > looked.now:
-        lines.append(f"Looked at again by the clock alone: {clock(done.recheck_at)}.")
+        lines.append(f"If nothing changes until then, it is looked at again at {clock(done.recheck_at)}.")
     return lines
+
+
+def _coming(move: Move, one: Remediation) -> list[str]:
+    """Name the next phase, or what the next steps do to the world; what is only written down is no news."""
+    if move.status.phase is not one.status.phase:
+        return [f"{move.status.phase} ({move.status.message})"]
+    asked = {pod.uid for pod in one.status.drain.blocked} if one.status.drain is not None else set()
+    leaving: list[str] = []
+    words: list[str] = []
+    for step in move.effects:
+        match step:
+            case Evict() if step.uid not in asked:
+                leaving.append(f"{step.namespace}/{step.name}")
+            case Quarantine():
+                words.append(
+                    "cordon and taint on the node" if step.before.tainted else "the cordon on the node"
+                )
+            case Restore():
+                words.append("what was changed on the node is taken back")
+            case RunRepair() | RunValidation():
+                words.append(f"the Job {step.job}")
+            case WriteSpec():
+                words.append("the agent is told that the fault was repaired")
+            case _:
+                pass
+    if leaving:
+        more = f" and {len(leaving) - _NAMES} more" if len(leaving) > _NAMES else ""
+        words.append(f"the eviction of {', '.join(leaving[:_NAMES])}{more}")
+    return words
 
 
 def _outlook(case: Case) -> list[str]:
@@ -144,11 +174,9 @@ def _outlook(case: Case) -> list[str]:
         hold = guards.hold_drain(case, None)
         return [f"Then: the drain{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]
     if phase is Phase.DRAINING:
-        left = left_on(case.node_name, case.terms, case.survey.fleet, case.now)
         rung = next_rung(case)
         then = "a person, since the ladder has no other repair" if rung is None else rung.repair
-        waiting = f"Still on the node: {left.names(6)}." if left else "The node is empty."
-        return [waiting, f"Then: {then}."]
+        return [_still_there(case), f"Then: {then}."]
     if phase is Phase.REPAIRING:
         attempt = last_repair(case.status)
         return (
@@ -166,3 +194,15 @@ def _outlook(case: Case) -> list[str]:
             f"Then: nothing until a person says so: kubectl nodemend repaired {case.node_name}.{gone}{asked}"
         ]
     return []
+
+
+def _still_there(case: Case) -> str:
+    fleet = case.survey.fleet
+    if not fleet.pods_synced:
+        return "Which pods are still on the node is not known here."
+    left = left_on(case.node_name, case.terms, fleet, case.now)
+    return (
+        f"Still on the node: {left.names(_NAMES)}."
+        if left
+        else "No pod that has to leave is on the node any more."
+    )

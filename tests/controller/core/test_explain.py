@@ -1,5 +1,6 @@
 """What `kubectl nodemend explain` says is the controller's own judgement, in the order in which on-call asks."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from controller.explain import explain
 from controller.view import Failure
 from kube.policy import Mode
-from kube.remediation import Notification, Phase
+from kube.remediation import BlockedPod, Notification, Phase
 from tests import build as make
 from tests.build import NOW, SEEN, XID
-from tests.controller.core.stage import INCIDENT, REBOOT, drain_record, reboot, stage
+from tests.controller.core.stage import INCIDENT, REBOOT, TOUCHED, drain_record, reboot, stage
 
 TRUE = {XID: "True"}
+RUNS = f"{REBOOT} is to end boot boot-1, by 2026-03-01T12:45:00Z"
 GONE = "Xid79FallenOffBus on GPU 3 at 0000:03:00 is reported as gone, which alone gives nothing back."
 
 
@@ -48,14 +50,50 @@ def test_a_node_that_is_not_there() -> None:
             [
                 "Seen: Xid79FallenOffBus on GPU 3 at 0000:03:00.",
                 f"Incident {INCIDENT}: Draining since 2026-03-01T11:59:55Z.",
+                "Next: the eviction of jobs/train-0.",
                 "Still on the node: jobs/train-0.",
                 "Then: reboot.",
             ],
             id="a drain",
         ),
         pytest.param(
+            {"phase": Phase.DRAINING, "pods_synced": False},
+            ["Which pods are still on the node is not known here.", "Then: reboot."],
+            id="a drain of a node whose pods nobody listed",
+        ),
+        pytest.param(
+            {"phase": Phase.QUARANTINED},
+            ["Next: cordon and taint on the node."],
+            id="a quarantine that is decided",
+        ),
+        pytest.param(
+            {"phase": Phase.QUARANTINED, "recipe": make.before(tainted=False)},
+            ["Next: the cordon on the node."],
+            id="a quarantine without the taint",
+        ),
+        pytest.param(
+            {"phase": Phase.REPAIRING, "message": RUNS},
+            [f"Next: the Job {REBOOT}."],
+            id="a repair that is decided",
+        ),
+        pytest.param(
+            {
+                "phase": Phase.REVALIDATING,
+                "reported": [make.finding()],
+                "repaired_at": NOW,
+                "message": "the agent is told that a person repaired it",
+            },
+            ["Next: the agent is told that the fault was repaired."],
+            id="a person's word that is passed on",
+        ),
+        pytest.param(
             {"phase": Phase.DRAINING, "drain": drain_record(finished_at=SEEN)},
-            ["The node is empty.", "Then: reboot."],
+            [f"Next: Repairing ({RUNS})."],
+            id="the next phase, in its own words",
+        ),
+        pytest.param(
+            {"phase": Phase.DRAINING, "drain": drain_record(finished_at=SEEN)},
+            ["No pod that has to leave is on the node any more.", "Then: reboot."],
             id="a drained node",
         ),
         pytest.param(
@@ -65,7 +103,10 @@ def test_a_node_that_is_not_there() -> None:
                 "held_by": "wait",
                 "message": "waits",
             },
-            ["Held by wait: waits.", "Looked at again by the clock alone: 2026-03-01T12:00:55Z."],
+            [
+                "Held by wait: waits.",
+                "If nothing changes until then, it is looked at again at 2026-03-01T12:00:55Z.",
+            ],
             id="a wait, and when it is over",
         ),
         pytest.param(
@@ -137,6 +178,18 @@ def test_each_phase_says_what_was_seen_what_holds_and_what_comes(
     fields = dict(given)
     said = explain(stage(fields.pop("phase"), **fields), "gpu-1", NOW)
     assert [line for line in lines if line not in said] == []
+
+
+@pytest.mark.parametrize("phase", [*TOUCHED, Phase.SUSPECTED, Phase.QUARANTINED])
+def test_no_step_is_told_by_its_inner_name(phase: Phase) -> None:
+    """Nobody knows at night what a Save is; and what a budget refused a moment ago is not what comes next."""
+    pod = make.pod()
+    refused = BlockedPod(namespace="jobs", name="train-0", uid=pod.metadata.uid, why="a budget allows none")
+    fleet = stage(phase, pods=[pod], drain=drain_record(blocked=(refused,)))
+    said = " ".join(explain(fleet, "gpu-1", NOW))
+    inner = re.findall(r"\b(Save|Evict|Restore|Quarantine|RunRepair|RunValidation|WriteSpec)\b", said)
+    assert inner == []
+    assert "the eviction of" not in said
 
 
 def test_the_breaker_is_said_by_name() -> None:
