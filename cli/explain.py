@@ -25,7 +25,7 @@ from kube.remediation import (
     Remediation,
     TimelineEntry,
 )
-from kube.types import Lease, Node, NodeCondition
+from kube.types import Lease, Node, NodeCondition, Taint
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def explain_node(reading: Reading, name: str, judged: tuple[str, ...], now: date
         provider_id=node.spec.provider_id if node else "",
         boot_id=node.status.node_info.boot_id if node else "",
         cordon=_cordon(node),
-        taints=tuple(f"{t.key}={t.value}:{t.effect}" for t in node.spec.taints) if node else (),
+        taints=tuple(_taint(t) for t in node.spec.taints) if node else (),
         controller=who_leads(reading.leases, now),
         agent=_agent(lease, health, reading.leases is not None, now),
         reported_at=health.status.observed_at if health else None,
@@ -136,6 +136,11 @@ def _cordon(node: Node | None) -> str:
     return "cordoned (nodemend's quarantine stands)" if ours else "cordoned, not by nodemend"
 
 
+def _taint(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
 def _agent(lease: Lease | None, health: NodeHealth | None, leases_read: bool, now: datetime) -> str:
     if not leases_read:
         return "unknown: the Leases could not be read"
@@ -164,7 +169,9 @@ def _unreadable(health: NodeHealth | None) -> tuple[str, ...]:
 
 
 def _incident(one: Remediation) -> Incident:
+    """Tell one Remediation. What a drain waited for is news only while it drains."""
     drain = one.status.drain
+    drains = drain is not None and one.status.phase is Phase.DRAINING
     return Incident(
         name=one.metadata.name,
         phase=one.status.phase.value,
@@ -179,8 +186,8 @@ def _incident(one: Remediation) -> Incident:
         timeline=one.status.timeline,
         attempts=one.status.attempts,
         evicted=drain.evicted if drain else 0,
-        blocked=drain.blocked if drain else (),
-        drain_deadline=drain.deadline if drain and drain.finished_at is None else None,
+        blocked=drain.blocked if drain and drains else (),
+        drain_deadline=drain.deadline if drain and drains and drain.finished_at is None else None,
         notifications=one.status.notifications,
     )
 
@@ -193,9 +200,10 @@ def _commands(name: str, health: NodeHealth | None, shown: Sequence[Remediation]
             words.append(f"kubectl nodemend repaired {name}   # it was mended: test it, then give it back")
         if one.status.phase not in CLOSED:
             words.append(f"kubectl nodemend cancel {name}   # stop, and give the node back as it was found")
-        blocked = one.status.drain.blocked if one.status.drain else ()
-        words += [f"kubectl -n {pod.namespace} get pdb   # {pod.name} holds the drain" for pod in blocked]
-        running = [a.job for a in one.status.attempts if a.job and not a.result]
+        words += _about_blocked(_incident(one).blocked)
+        running = [
+            a.job for a in one.status.attempts if a.job and not a.result and a.submitted_at is not None
+        ]
         words += [f"kubectl -n nodemend-repairs logs job/{job}" for job in running]
     reasons = {f.reason for one in shown for f in one.spec.evidence}
     reasons |= {f.reason for f in health.status.findings} if health else set()
@@ -203,6 +211,21 @@ def _commands(name: str, health: NodeHealth | None, shown: Sequence[Remediation]
     words += [f"kubectl get remediation {one.metadata.name} -o yaml" for one in shown]
     words.append(f"kubectl get nodehealth {name} -o yaml")
     return tuple(dict.fromkeys(words))
+
+
+def _about_blocked(blocked: Sequence[BlockedPod]) -> list[str]:
+    """Name where to look: the budgets of a namespace once, however many pods they hold, and any other pod by itself."""
+    budgets: dict[str, list[str]] = {}
+    words = []
+    for pod in blocked:
+        if "PodDisruptionBudget" in pod.why:
+            budgets.setdefault(pod.namespace, []).append(pod.name)
+        else:
+            words.append(f"kubectl -n {pod.namespace} describe pod {pod.name}   # holds the drain")
+    for namespace, names in budgets.items():
+        holders = f"{names[0]} holds" if len(names) == 1 else f"{len(names)} pods hold"
+        words.append(f"kubectl -n {namespace} get pdb   # {holders} the drain")
+    return words
 
 
 def part_words(part: HealthPart) -> str:

@@ -61,11 +61,14 @@ def _conditions(story: Explanation) -> list[str]:
 def _finding(finding: HealthFinding, now: datetime) -> list[str]:
     detail = f" ({finding.detail})" if finding.detail else ""
     drill = "DRILL " if finding.drill else ""
-    seen = f"first {clock_time(finding.first_seen)}, last {clock_time(finding.last_seen)}"
+    seen = f"seen once, {clock_time(finding.last_seen)}"
+    if finding.count > 1:
+        first = clock_time(finding.first_seen)
+        seen = f"seen {finding.count} times: first {first}, last {clock_time(finding.last_seen)}"
     return [
         f"{drill}{finding.severity} {finding.reason} on {part_words(finding.part)}{detail}",
         f"  effect {finding.effect}, urgency {finding.urgency}, action {finding.action}",
-        f"  seen {finding.count} times: {seen} ({age(finding.last_seen, now)} ago)",
+        f"  {seen} ({age(finding.last_seen, now)} ago)",
         *(f"  | {line}" for line in finding.evidence),
     ]
 
@@ -124,7 +127,7 @@ def _attempts(incident: Incident) -> list[str]:
         (
             str(a.number),
             a.kind,
-            a.result or "running",
+            a.result or ("running" if a.submitted_at is not None else "not started"),
             clock_time(a.started_at),
             clock_time(a.finished_at or a.deadline) + ("" if a.finished_at else " (deadline)"),
             _boot(a.boot_id_before, a.boot_id_after),

@@ -19,6 +19,7 @@ from tests.cli.objects import (
 from tests.fakes import request_to
 
 SICK = condition("GpuXidError", "True", "Xid79FallenOffBus")
+BUDGET = "PodDisruptionBudget job allows no eviction now"
 STORY: dict[str, Any] = {
     "message": "waits for a new boot id",
     "heldBy": "budget: 1 of 1 out",
@@ -27,9 +28,7 @@ STORY: dict[str, Any] = {
         "startedAt": "2026-11-29T02:56:00Z",
         "deadline": "2026-11-29T03:26:00Z",
         "evicted": 3,
-        "blocked": [
-            {"namespace": "train", "name": "job-0", "uid": "p", "why": "disruption budget job allows 0"}
-        ],
+        "blocked": [{"namespace": "train", "name": "job-0", "uid": "p", "why": BUDGET}],
     },
     "attempts": [
         {
@@ -38,6 +37,7 @@ STORY: dict[str, Any] = {
             "job": "inc-1-reboot-1",
             "bootIDBefore": "boot-1aaaaa",
             "startedAt": "2026-11-29T02:57:00Z",
+            "submittedAt": "2026-11-29T02:57:01Z",
             "deadline": "2026-11-29T03:42:00Z",
         }
     ],
@@ -93,7 +93,7 @@ LINES = [
     ),
     pytest.param(
         "    waits for train",
-        "waits for train/job-0: disruption budget job allows 0",
+        f"waits for train/job-0: {BUDGET}",
         id="who blocks the drain",
     ),
     pytest.param(
@@ -132,6 +132,49 @@ LINES = [
 def test_the_story(start: str, line: str) -> None:
     """Every part of the story has its line."""
     assert _cluster().run("explain", "gpu-1").row(start) == line
+
+
+def test_an_attempt_that_was_only_written_down_does_not_run() -> None:
+    """Cancelled before its Job was created: nobody may wait for a reboot that never comes."""
+    decided = {key: value for key, value in STORY["attempts"][0].items() if key != "submittedAt"}
+    cluster = Cluster().add(
+        nodes=[node("gpu-1")], remediations=[remediation("inc-1", "gpu-1", "Cancelled", attempts=[decided])]
+    )
+    answer = cluster.run("explain", "gpu-1")
+    assert answer.row("    1    reboot").startswith("1 reboot not started 2026-11-29 02:57:00Z")
+    assert "logs job/" not in answer.out
+
+
+def test_a_drain_that_ended_waits_for_nobody() -> None:
+    """After a cancel no pod holds anything, and no deadline runs."""
+    out = _cluster("Cancelled").run("explain", "gpu-1").out
+    assert "3 pods evicted" in out
+    assert [word for word in ("waits for train", "left, then it escalates", "get pdb") if word in out] == []
+
+
+def test_who_holds_a_drain_is_looked_up_where_it_is_held() -> None:
+    """Budgets once for a namespace; a pod that holds it for another reason by itself."""
+    blocked = [{"namespace": "train", "name": f"job-{n}", "uid": f"p{n}", "why": BUDGET} for n in range(3)]
+    alone = {"namespace": "web", "name": "shell", "uid": "s", "why": "nothing would start it again elsewhere"}
+    drain = {**STORY["drain"], "blocked": [*blocked, alone]}
+    cluster = Cluster().add(
+        nodes=[node("gpu-1")], remediations=[remediation("inc-1", "gpu-1", "Draining", drain=drain)]
+    )
+    out = cluster.run("explain", "gpu-1").out
+    assert out.count("get pdb") == 1
+    assert "kubectl -n train get pdb   # 3 pods hold the drain" in out
+    assert "kubectl -n web describe pod shell   # holds the drain" in out
+
+
+def test_a_taint_without_a_value_is_written_as_kubectl_writes_it() -> None:
+    """And one with a value with it."""
+    tainted = node("gpu-1", unschedulable=True)
+    tainted["spec"]["taints"] = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "team", "value": "ml", "effect": "NoSchedule"},
+    ]
+    row = Cluster().add(nodes=[tainted]).run("explain", "gpu-1").row("Taints:")
+    assert row == "Taints: node.kubernetes.io/unschedulable:NoSchedule, team=ml:NoSchedule"
 
 
 def test_raw_lines_stand_under_their_finding() -> None:
