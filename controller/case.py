@@ -109,7 +109,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         rows = status.notifications
         schedules = self.survey.fleet.settings.sinks
         if page:
-            rows = outbox.page(rows, self.name, page, self.terms.sinks, schedules, self.now)
+            # Where no policy is in force, whoever was told of the incident still hears what becomes of it.
+            sinks = dict.fromkeys(row.sink for row in rows) if self.ungoverned else self.terms.sinks
+            rows = outbox.page(rows, self.name, page, sinks, schedules, self.now)
         if phase in CLOSED:
             line = f"{self.node_name}: {phase.value.lower()}: {message}"
             rows = outbox.resolve(rows, self.name, line, schedules, self.now)

@@ -62,6 +62,11 @@ def resolve(
     return _with(rows, owner, summary, new, schedules, now)
 
 
+def was_told(rows: Iterable[Notification], owner: str) -> bool:
+    """Tell whether anything was ever owed to anybody about this owner."""
+    return any(_owner_of(row) == owner for row in rows)
+
+
 def due(rows: Iterable[Notification], now: datetime) -> tuple[Notification, ...]:
     """Give what to send now: for each sink its oldest waiting row, if its time has come."""
     return tuple(row for row in _heads(rows) if row.next_try is None or row.next_try <= now)
@@ -76,13 +81,13 @@ def next_due(rows: Iterable[Notification], now: datetime) -> datetime | None:
 def settle(
     rows: tuple[Notification, ...], deliveries: Mapping[str, Delivery], schedules: Schedules
 ) -> tuple[Notification, ...]:
-    """Write down what became of the tries, and bury what cannot be sent any more.
+    """Write down what became of the tries, bury what cannot be sent any more, and open anew where the open died.
 
     A Delivery counts once: only the one of the row's next attempt.
     """
     if not any(is_waiting(row) for row in rows):
         return rows
-    return _buried([_settled(row, deliveries.get(row.id), schedules.get(row.sink)) for row in rows])
+    return _turned([_settled(row, deliveries.get(row.id), schedules.get(row.sink)) for row in rows])
 
 
 def _settled(row: Notification, delivery: Delivery | None, waits: Sequence[timedelta] | None) -> Notification:
@@ -109,14 +114,20 @@ def _settled(row: Notification, delivery: Delivery | None, waits: Sequence[timed
     )
 
 
-def _buried(rows: Sequence[Notification]) -> tuple[Notification, ...]:
-    """Bury each `resolve` whose receiver has nothing before it: neither accepted nor on its way."""
+def _turned(rows: Sequence[Notification]) -> tuple[Notification, ...]:
+    """Look at each receiver that has nothing before a waiting row, neither accepted nor on its way.
+
+    To it an `update` is the first that it hears, so it opens; a `resolve` is of something it never heard of, and is buried.
+    """
     known: set[tuple[str, str]] = set()
     kept = []
     for row in rows:
         receiver = (_owner_of(row), row.sink)
-        if row.transition == RESOLVE and is_waiting(row) and receiver not in known:
-            row = msgspec.structs.replace(row, dead=True, next_try=None, error=_NEVER_OPENED)
+        if is_waiting(row) and receiver not in known:
+            if row.transition == RESOLVE:
+                row = msgspec.structs.replace(row, dead=True, next_try=None, error=_NEVER_OPENED)
+            elif row.transition == UPDATE:
+                row = msgspec.structs.replace(row, transition=OPEN)
         if row.sent_at is not None or is_waiting(row):
             known.add(receiver)
         kept.append(row)
@@ -164,12 +175,15 @@ def _owner_of(row: Notification) -> str:
 def _compacted(rows: tuple[Notification, ...]) -> tuple[Notification, ...]:
     """Keep at most ROWS_LIMIT rows: finished ones go first, oldest first, but never the only trace of an acceptance.
 
-    Where nothing but waiting rows is left, the oldest waiting updates are given up: the newest say what counts now.
+    Without that trace its `resolve` would never be owed. Where nothing but waiting rows is left, the oldest waiting updates
+    are given up: the newest say what counts now. Only breakers of many pools at once can still be more.
     """
     kept = list(rows)
-    accepted = {row.sink: row.id for row in rows if row.sent_at is not None}
+    ended = {(_owner_of(row), row.sink) for row in rows if row.transition == RESOLVE and not is_waiting(row)}
+    accepted = {(_owner_of(row), row.sink): row.id for row in rows if row.sent_at is not None}
+    traces = {id_ for receiver, id_ in accepted.items() if receiver not in ended}
     for row in rows:
-        if len(kept) > ROWS_LIMIT and not is_waiting(row) and accepted.get(row.sink) != row.id:
+        if len(kept) > ROWS_LIMIT and not is_waiting(row) and row.id not in traces:
             kept.remove(row)
     for row in rows:
         if len(kept) > ROWS_LIMIT and is_waiting(row) and row.transition == UPDATE:

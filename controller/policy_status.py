@@ -23,6 +23,7 @@ NUMBERS_EVERY = timedelta(seconds=5)
 _PROBLEMS_LIMIT = 20
 _NAMES_LIMIT = 5
 _POOLS_LIMIT = 200
+_ROWS_LIMIT = 200  # the schema holds 256: when all pools trip at once, the first hundreds of pages say enough
 _TEXT = 512
 
 
@@ -72,7 +73,7 @@ def _status(
     return PolicyStatus(
         observed_generation=policy.metadata.generation,
         pools=tuple(shown),
-        problems=_problems(looked, terms, twice),
+        problems=_problems(looked, terms, twice, rows),
         notifications=rows,
         observed_at=looked.now,
     )
@@ -87,13 +88,19 @@ def _paged(
     since: datetime | None,
     now_since: datetime | None,
 ) -> tuple[Notification, ...]:
-    """Page when a breaker trips, and resolve when it lets go. Under Observe nobody is paged: nothing would be held."""
+    """Page once when a breaker trips, and resolve when it lets go.
+
+    Under Observe nobody is paged, since nothing would be held; a breaker that still stands when the mode changes is news.
+    """
     schedules = looked.fleet.settings.sinks
-    if since is None and now_since is not None and terms.mode is not Mode.OBSERVE:
-        summary = f"{pool.breaker_hold().why}: {_members(pool.burst)}; no drain or repair starts for them"
+    if now_since is not None:
         owner = _owner(policy, pool.name, now_since)
+        silent = terms.mode is Mode.OBSERVE or len(rows) >= _ROWS_LIMIT
+        if silent or outbox.was_told(rows, owner):
+            return rows
+        summary = f"{pool.breaker_hold().why}: {_members(pool.burst)}; no drain or repair starts for them"
         return outbox.page(rows, owner, summary, terms.sinks, schedules, looked.now)
-    if since is not None and now_since is None:
+    if since is not None:
         owner = _owner(policy, pool.name, since)
         summary = f"breaker: pool {pool.name} is let go: the burst is over or was acknowledged"
         return outbox.resolve(rows, owner, summary, schedules, looked.now)
@@ -133,7 +140,9 @@ def _owner(policy: RemediationPolicy, pool: str, since: datetime) -> str:
     return f"breaker-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
 
 
-def _problems(looked: Survey, terms: Terms, twice: Sequence[str]) -> tuple[str, ...]:
+def _problems(
+    looked: Survey, terms: Terms, twice: Sequence[str], own_rows: Sequence[Notification]
+) -> tuple[str, ...]:
     problems = [*terms.problems, *terms.warnings]
     if twice:
         more = len(twice) - _NAMES_LIMIT
@@ -141,7 +150,8 @@ def _problems(looked: Survey, terms: Terms, twice: Sequence[str]) -> tuple[str, 
         problems.append(
             f"another policy of the same priority selects the same nodes, which are left alone: {names}"
         )
-    dead = [
+    dead = [row for row in own_rows if row.dead]
+    dead += [
         row
         for one in looked.fleet.remediations.values()
         if one.spec.policy == terms.name
