@@ -167,6 +167,17 @@ class Applier:
     def _patch_node(
         self, step: Quarantine | Restore, body_of: Callable[[Any, Node], list[dict[str, Any]]]
     ) -> Outcome:
+        node = self._as_planned(step)
+        if isinstance(node, Outcome):
+            return node
+        operations = body_of(step, node)
+        if not operations:
+            return Outcome(step=step, result=Result.UNCHANGED)
+        answer = self._api.patch(paths.node(step.node), operations, PatchType.JSON, FIELD_MANAGER)
+        return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, Node),))
+
+    def _as_planned(self, step: Quarantine | Restore | Silence) -> Node | Outcome:
+        """Give the Node on which the step was decided, or a conflict where another one is held by now."""
         node = self._world.held_node(step.node)
         if node is None or node.metadata.uid != step.node_uid:
             return Outcome(step=step, result=Result.CONFLICT, why=f"Node {step.node} is another one now")
@@ -174,16 +185,12 @@ class Applier:
             return Outcome(
                 step=step, result=Result.CONFLICT, why=f"Node {step.node} changed since it was looked at"
             )
-        operations = body_of(step, node)
-        if not operations:
-            return Outcome(step=step, result=Result.UNCHANGED)
-        answer = self._api.patch(paths.node(step.node), operations, PatchType.JSON, FIELD_MANAGER)
-        return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, Node),))
+        return node
 
     def _silence(self, step: Silence) -> Outcome:
-        node = self._world.held_node(step.node)
-        if node is None or node.metadata.uid != step.node_uid:
-            return Outcome(step=step, result=Result.CONFLICT, why=f"Node {step.node} is another one now")
+        node = self._as_planned(step)
+        if isinstance(node, Outcome):
+            return node
         body = node_patch.silence(step, node, self._world.clock.now())
         answer = self._api.patch(paths.node_status(step.node), body, PatchType.STRATEGIC, FIELD_MANAGER)
         return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, Node),))

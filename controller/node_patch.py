@@ -64,7 +64,8 @@ def silence(step: Silence, node: Node, now: datetime) -> dict[str, Any]:
         if held is None or held.status != status:
             condition["lastTransitionTime"] = rfc3339(now)
         conditions.append(condition)
-    return {"metadata": {"uid": step.node_uid}, "status": {"conditions": conditions}}
+    expected = {"uid": step.node_uid, "resourceVersion": step.resource_version}
+    return {"metadata": expected, "status": {"conditions": conditions}}
 
 
 def _preconditions(uid: str, resource_version: str) -> Operations:

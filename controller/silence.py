@@ -49,7 +49,12 @@ def _step(looked: Survey, node: Node, verdict: Verdict) -> Silence | None:
             turned.append(changed)
     if not turned:
         return None
-    return Silence(node=name, node_uid=node.metadata.uid, conditions=tuple(turned))
+    return Silence(
+        node=name,
+        node_uid=node.metadata.uid,
+        resource_version=node.metadata.resource_version,
+        conditions=tuple(turned),
+    )
 
 
 def _turned(condition: NodeCondition, confirmed_at: datetime | None) -> tuple[str, str, str, str] | None:

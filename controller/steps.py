@@ -85,9 +85,13 @@ class RunValidation(_Step, frozen=True, kw_only=True):
 
 
 class Silence(_Step, frozen=True, kw_only=True):
-    """Turn a silent agent's False conditions Unknown (AgentSilent); True stays, with `last confirmed at`."""
+    """Turn a silent agent's False conditions Unknown (AgentSilent); True stays, with `last confirmed at`.
+
+    Only on the Node as it was looked at: an agent that speaks again in this moment may just have turned one True.
+    """
 
     node_uid: str
+    resource_version: str
     conditions: tuple[tuple[str, str, str, str], ...]  # type, status, reason, message
 
 

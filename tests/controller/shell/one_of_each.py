@@ -76,7 +76,12 @@ def every_step(bench: Bench) -> list[Step]:
         EVICT,
         REPAIR,
         VALIDATION,
-        Silence(node=NODE, node_uid=UID, conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),)),
+        Silence(
+            node=NODE,
+            node_uid=UID,
+            resource_version=quarantine(bench).resource_version,
+            conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),),
+        ),
         WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW)),
         SavePolicy(node="", name="gpus", resource_version="1", status=PolicyStatus()),
         Delete(node=NODE, name=INCIDENT),

@@ -167,6 +167,21 @@ def test_quarantine_and_exact_restore(live: Live) -> None:
     assert live.raw() == before
 
 
+def applier_on(live: Live, stale: Node) -> Applier:
+    """Make an applier whose store still holds this Node."""
+    return Applier(
+        World(
+            api=live.api,
+            clock=SYSTEM,
+            config=config(),
+            held_node=lambda _: stale,
+            why_not_repair=lambda _: None,
+            why_not_evict=lambda _: None,
+            why_not_write=lambda: None,
+        )
+    )
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -183,26 +198,17 @@ def test_a_node_that_changed_refuses_the_patch(live: Live, changes: dict[str, st
         claimed.metadata, uid=step.node_uid, resource_version=step.resource_version
     )
     stale = msgspec.structs.replace(claimed, metadata=metadata)
-    applier = Applier(
-        World(
-            api=live.api,
-            clock=SYSTEM,
-            config=config(),
-            held_node=lambda _: stale,
-            why_not_repair=lambda _: None,
-            why_not_evict=lambda _: None,
-            why_not_write=lambda: None,
-        )
-    )
-    assert applier.apply(step).result is Result.CONFLICT
+    assert applier_on(live, stale).apply(step).result is Result.CONFLICT
     assert live.raw() == before
 
 
 def test_silence_is_written_beside_the_conditions_of_others(live: Live) -> None:
     """Strategic merge by type."""
+    seen = live.node().metadata
     step = Silence(
         node=live.name,
-        node_uid=live.node().metadata.uid,
+        node_uid=seen.uid,
+        resource_version=seen.resource_version,
         conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),),
     )
     assert live.applier.apply(step).result is Result.DONE
@@ -211,6 +217,24 @@ def test_silence_is_written_beside_the_conditions_of_others(live: Live) -> None:
     assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
     other = msgspec.structs.replace(step, node_uid="11111111-1111-4111-8111-111111111111")
     assert live.applier.apply(other).result is Result.CONFLICT
+
+
+def test_silence_never_covers_what_an_agent_just_said(live: Live) -> None:
+    """It speaks again, and turns the condition True, in the moment in which it was to be called silent."""
+    stale = live.node()
+    step = Silence(
+        node=live.name,
+        node_uid=stale.metadata.uid,
+        resource_version=stale.metadata.resource_version,
+        conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),),
+    )
+    told = {"conditions": [{"type": "GpuXidError", "status": "True", "reason": "Xid79FallenOffBus"}]}
+    live.api.patch(paths.node_status(live.name), {"status": told}, PatchType.STRATEGIC)
+    assert live.applier.apply(step).result is Result.CONFLICT  # the store holds the newer Node
+    assert applier_on(live, stale).apply(step).result is Result.CONFLICT  # only the server does
+    condition = live.node().condition("GpuXidError")
+    assert condition is not None
+    assert condition.status == "True"
 
 
 def test_an_incident_with_everything_in_it_is_taken_by_the_schema(live: Live) -> None:

@@ -210,6 +210,7 @@ def test_silence_moves_the_time_of_transition_only_with_the_status() -> None:
     step = Silence(
         node=NODE,
         node_uid=UID,
+        resource_version=node.metadata.resource_version,
         conditions=(
             ("GpuXidError", "Unknown", "AgentSilent", "silent"),
             ("Ready", "True", "KubeletReady", "last confirmed at x"),
