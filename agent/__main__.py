@@ -25,7 +25,6 @@ from kube.credentials import CannotConnect
 from kube.session import Session, connect, user_agent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-ALIVE_CHECK_S = 5.0
 ENDS_WITHIN_S = 6.0
 
 
@@ -85,13 +84,24 @@ def _run(config: Config, checks: Sequence[Check]) -> int:
     # Blocked in all threads and taken by this one alone: a handler could run while a lock that it needs is held.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     agent = Agent(config, session, SYSTEM, checks=checks)
-    stop = threading.Event()
+    stop, ended = threading.Event(), threading.Event()
     failures: list[OSError] = []
-    thread = threading.Thread(target=_serve, args=(agent, stop, failures), name="loop", daemon=True)
+    main_thread = threading.get_ident()
+
+    def serve() -> None:
+        try:
+            agent.run(stop)
+        except OSError as error:
+            failures.append(error)
+        finally:
+            ended.set()
+            signal.pthread_kill(main_thread, signal.SIGTERM)
+
+    thread = threading.Thread(target=serve, name="loop", daemon=True)
     thread.start()
-    while thread.is_alive() and signal.sigtimedwait(STOP_SIGNALS, ALIVE_CHECK_S) is None:
-        pass
-    asked = thread.is_alive()
+    # Not sigtimedwait: stopped and continued past its time, CPython's gives a signal that nobody sent.
+    signal.sigwait(STOP_SIGNALS)
+    asked = not ended.is_set()
     stop.set()
     agent.wake()
     thread.join(timeout=ENDS_WITHIN_S)
@@ -102,13 +112,6 @@ def _run(config: Config, checks: Sequence[Check]) -> int:
         print(f"nodemend-agent: cannot listen on {config.listen}: {failure}", file=sys.stderr)
         return 3
     return 0 if asked else 1
-
-
-def _serve(agent: Agent, stop: threading.Event, failures: list[OSError]) -> None:
-    try:
-        agent.run(stop)
-    except OSError as error:
-        failures.append(error)
 
 
 def _session(config: Config) -> Session:

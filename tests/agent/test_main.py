@@ -6,14 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from agent.state_file import SavedCursor, State, StateFile
 from tests.agent.machine import BOOT, XID_79, FolderMachine
+from tests.fakes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/nonexistent"}
@@ -138,10 +137,6 @@ def test_sigterm_saves_the_last_state_and_exits_0(tmp_path: Path) -> None:
     """With no API server at all it judges, remembers, and ends when told."""
     machine = FolderMachine(tmp_path, pipe=True)
     in_cluster(machine)
-    cursor = SavedCursor(
-        boot_id=BOOT, sequence=0
-    )  # it knows where to begin, so it does not wait for NodeHealth
-    StateFile(machine.state).save(State(boot_id=BOOT, cursor=cursor, saved_at=datetime.now(UTC)))
     process = subprocess.Popen(
         machine.command(), cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
@@ -161,6 +156,25 @@ def test_sigterm_saves_the_last_state_and_exits_0(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert msgspec.json.decode(state.read_bytes())["cursor"]["sequence"] == 2
     assert '"event": "agent.stopped"' in stderr
+
+
+def test_a_pause_is_no_request_to_end(tmp_path: Path) -> None:
+    """Stopped and continued, as a debugger or a frozen container does, it goes on; then SIGTERM still ends it."""
+    machine = FolderMachine(tmp_path, pipe=True)
+    in_cluster(machine)
+    machine.config.write_text(machine.config.read_text().replace('listen = ""', 'listen = "127.0.0.1:0"'))
+    process = subprocess.Popen(machine.command(), cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((machine.state / "listen").exists, 40)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        process.send_signal(signal.SIGCONT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=6)  # its orderly end takes as long
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
 
 
 def test_in_a_cluster_the_kubernetes_client_is_never_imported(tmp_path: Path) -> None:
