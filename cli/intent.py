@@ -27,7 +27,7 @@ OUTLOOK = {
     ),
     CANCEL: (
         "The incident ends as Cancelled: no further pod is evicted, no further repair is started.",
-        "A repair that already runs on the node is not called back.",
+        "A repair that has not begun on the node is called back; one that runs already is not.",
         "Cordon and taint are taken back exactly; a cordon that somebody else holds stays.",
         "The condition stays as it is, and the same evidence never opens an incident again.",
     ),

@@ -13,6 +13,7 @@ import msgspec
 from controller import outbox
 from controller.assess import Verdict
 from controller.budget import Hold
+from controller.callback import called_back, can_be_called_back
 from controller.case import OWNER, Case, Move
 from controller.incident import SUCCEEDED, clock, holds, is_open, last_repair, validations_since
 from controller.intake import UNGOVERNED, case_of, with_deliveries
@@ -21,11 +22,11 @@ from controller.phases_contain import quarantine, quarantined, suspected
 from controller.phases_drain import draining
 from controller.phases_repair import repairing
 from controller.phases_return import escalated, revalidating
-from controller.steps import Restore, Save, Step
+from controller.steps import CallBack, Restore, Save, Step
 from controller.survey import Survey
 from controller.terms import parse_moment
 from controller.view import Failure
-from kube.remediation import CANCEL, Phase, Remediation, RemediationStatus
+from kube.remediation import CANCEL, Phase, Remediation
 from kube.types import Node, ObjectMeta
 
 _FIRST_PAUSE = timedelta(seconds=1)
@@ -83,12 +84,20 @@ def closed(looked: Survey, remediation: Remediation) -> Advance:
         return Advance(steps=(save,))
     recheck_at = outbox.next_due(status.notifications, looked.now)
     step, line = leftover(looked, remediation)
+    if (back := called_back(looked.fleet, remediation)) and _may_call_back(looked, remediation):
+        return Advance(steps=back, recheck_at=recheck_at, line=line)
     if step is None:
         return Advance(recheck_at=recheck_at, line=line)
     failure = looked.fleet.failures.get(remediation.spec.node_name)
     if failure is not None and looked.now < pause_until(failure):
         return Advance(recheck_at=pause_until(failure), line=f"{line}; {failure.step} failed: {failure.why}")
     return Advance(steps=(step,), recheck_at=recheck_at, line=line)
+
+
+def _may_call_back(looked: Survey, remediation: Remediation) -> bool:
+    """Tell whether to try it now: where it failed, giving the node back comes first."""
+    failure = looked.fleet.failures.get(remediation.spec.node_name)
+    return failure is None or failure.step != CallBack.__name__
 
 
 def leftover(looked: Survey, remediation: Remediation) -> tuple[Restore | None, str]:
@@ -177,7 +186,7 @@ def _superseded(looked: Survey, remediation: Remediation, node: Node | None) -> 
         verdict=Verdict(node=name),
         terms=UNGOVERNED,
     )
-    return stranger.enter(Phase.SUPERSEDED, why + _beside(status))
+    return stranger.enter(Phase.SUPERSEDED, why + _beside(stranger))
 
 
 def _said_cancel(case: Case) -> Move:
@@ -233,12 +242,14 @@ def _cancelled(case: Case, why: str, **changes: object) -> Move:
     """Stop. What we changed on the Node is taken back from the closed state, exactly."""
     page = f"{case.node_name}: {why}: nodemend stops, the fault stays as it is"
     paged = bool(case.status.notifications)
-    return case.enter(Phase.CANCELLED, why + _beside(case.status), page=page if paged else "", **changes)
+    return case.enter(Phase.CANCELLED, why + _beside(case), page=page if paged else "", **changes)
 
 
-def _beside(status: RemediationStatus) -> str:
-    """Say what is still under way on the machine, since nobody can call it back."""
-    attempt = last_repair(status)
+def _beside(case: Case) -> str:
+    """Say what is still under way on the machine, and whether it can be called back."""
+    attempt = last_repair(case.status)
     if attempt is None or attempt.result or attempt.submitted_at is None:
         return ""
+    if can_be_called_back(case.survey.fleet, case.remediation, attempt):
+        return f"; {attempt.job} has not begun and is called back"
     return f"; {attempt.job} was already started and may still reboot the machine, nothing follows it"

@@ -17,6 +17,7 @@ from controller.fresh import Glance, Reread, glance, reread
 from controller.outcome import Outcome, Result, from_error, from_eviction_error
 from controller.repairs import INCIDENT_LABEL, NODE_UID_ANNOTATION, JobSettings, Order, Repair, discover
 from controller.steps import (
+    CallBack,
     Delete,
     Evict,
     Open,
@@ -93,12 +94,8 @@ class Applier:
         match step:
             case Open():
                 return self._open(step)
-            case Save():
-                path = paths.remediation_status(step.name)
-                return self._save(step, path, step.resource_version, step.status, Remediation)
-            case SavePolicy():
-                path = paths.policy_status(step.name)
-                return self._save(step, path, step.resource_version, step.status, RemediationPolicy)
+            case Save() | SavePolicy():
+                return self._save(step)
             case Quarantine():
                 return self._patch_node(step, node_patch.quarantine)
             case Restore():
@@ -109,6 +106,8 @@ class Applier:
                 return self._run_repair(step)
             case RunValidation():
                 return self._run_validation(step)
+            case CallBack():
+                return self._call_back(step)
             case Silence():
                 return self._silence(step)
             case WriteSpec():
@@ -141,9 +140,16 @@ class Applier:
                 return Outcome(step=step, result=Result.UNCHANGED, objects=(created,))
         # Status is a subresource: the create left it out. Until it is in, the incident stands as Suspected without a story.
         path, version = paths.remediation_status(step.name), created.metadata.resource_version
-        return self._save(step, path, version, step.status, Remediation)
+        return self._write_status(step, path, version, step.status, Remediation)
 
-    def _save(
+    def _save(self, step: Save | SavePolicy) -> Outcome:
+        if isinstance(step, Save):
+            path = paths.remediation_status(step.name)
+            return self._write_status(step, path, step.resource_version, step.status, Remediation)
+        path = paths.policy_status(step.name)
+        return self._write_status(step, path, step.resource_version, step.status, RemediationPolicy)
+
+    def _write_status(
         self, step: Step, path: str, version: str, status: Struct, kind: type[Remediation | RemediationPolicy]
     ) -> Outcome:
         body = {"metadata": {"resourceVersion": version}, "status": replacing(msgspec.to_builtins(status))}
@@ -259,6 +265,14 @@ class Applier:
             gpus=step.gpus,
         )
         return self._create_job(step, self._repairs["revalidate"], order)
+
+    def _call_back(self, step: CallBack) -> Outcome:
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": step.job_uid}}
+        try:
+            self._api.delete(paths.job(self._settings.namespace, step.job), body)
+        except NotFound:
+            return Outcome(step=step, result=Result.ABSENT)
+        return Outcome(step=step, result=Result.DONE)
 
     def _create_job(self, step: RunRepair | RunValidation, repair: Repair, order: Order) -> Outcome:
         if not self._settings.image:

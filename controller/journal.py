@@ -12,7 +12,18 @@ from controller.announce import Announcement
 from controller.metrics import Metrics
 from controller.outcome import SUCCESS, Outcome, Result
 from controller.pacing import Key, key_of
-from controller.steps import Evict, Open, Quarantine, Restore, RunRepair, RunValidation, Save, Silence, Step
+from controller.steps import (
+    CallBack,
+    Evict,
+    Open,
+    Quarantine,
+    Restore,
+    RunRepair,
+    RunValidation,
+    Save,
+    Silence,
+    Step,
+)
 from kube.remediation import Phase, Remediation
 
 log = structlog.get_logger(__name__)
@@ -68,6 +79,8 @@ class Journal:
                 log.info("repair.started", node=step.node, incident=step.incident, job=step.job)
             case RunValidation():
                 log.info("revalidation.started", node=step.node, incident=step.incident, job=step.job)
+            case CallBack():
+                log.info("job.called_back", node=step.node, incident=step.incident, job=step.job)
             case Silence():
                 log.warning("agent.silenced", node=step.node)
             case _:

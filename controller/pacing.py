@@ -9,6 +9,7 @@ import msgspec
 
 from controller.outcome import SUCCESS, Outcome, Result
 from controller.steps import (
+    CallBack,
     Evict,
     Open,
     Quarantine,
@@ -33,7 +34,7 @@ _WAITS: dict[Result, tuple[float, float]] = {
     Result.INVALID: (5.0, 300.0),
     Result.DRY_RUN: (60.0, 60.0),
 }
-# An eviction's answer is no Pod: until the watch brings its deletion, the plan still sees it running and would ask again.
+# The answer to a deletion is no object: until the watch brings it, the plan still sees what was deleted and would ask again.
 _AFTER_SUCCESS_S = 10.0
 _MOST = 20_000
 
@@ -61,7 +62,7 @@ class Pacing:
         """Remember what came of a step."""
         key = key_of(outcome.step)
         if outcome.result in SUCCESS:
-            if isinstance(outcome.step, Evict):
+            if isinstance(outcome.step, Evict | CallBack):
                 self._holds[key] = _Hold(now + _AFTER_SUCCESS_S, 0)
             else:
                 self._holds.pop(key, None)
@@ -101,6 +102,8 @@ def key_of(step: Step) -> Key:
             return (type(step).__name__, step.node_uid, step.incident)
         case RunRepair() | RunValidation():
             return ("Job", step.job)
+        case CallBack():
+            return ("CallBack", step.job)
         case Silence():
             return ("Silence", step.node_uid, *(type_ + status for type_, status, _, _ in step.conditions))
         case Open():

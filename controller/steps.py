@@ -84,6 +84,14 @@ class RunValidation(_Step, frozen=True, kw_only=True):
     timeout_s: int
 
 
+class CallBack(_Step, frozen=True, kw_only=True):
+    """Delete the Job of a closed incident that has not begun on the node: it must not act there long after the end."""
+
+    incident: str
+    job: str
+    job_uid: str
+
+
 class Silence(_Step, frozen=True, kw_only=True):
     """Turn a silent agent's False conditions Unknown (AgentSilent); True stays, with `last confirmed at`.
 
@@ -123,6 +131,7 @@ Step = (
     | Evict
     | RunRepair
     | RunValidation
+    | CallBack
     | Silence
     | WriteSpec
     | SavePolicy

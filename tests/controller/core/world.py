@@ -13,6 +13,7 @@ import msgspec
 
 from controller.plan import Plan, plan
 from controller.steps import (
+    CallBack,
     Delete,
     Evict,
     Open,
@@ -166,6 +167,8 @@ class World:
                 return self._evict(step)
             case RunRepair() | RunValidation():
                 self._create_job(step.job)
+            case CallBack():
+                self.jobs.pop(step.job, None)
             case Silence():
                 for type_, status, reason, message in step.conditions:
                     self._condition(step.node, type_, status, reason, message)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from controller.steps import (
+    CallBack,
     Delete,
     Evict,
     Open,
@@ -37,6 +38,8 @@ VALIDATION = RunValidation(
 REPAIR = RunRepair(
     node=NODE, incident=INCIDENT, repair="reboot", attempt=1, job=f"{INCIDENT}-reboot-1", boot_id="boot-1"
 )
+
+CALL_BACK = CallBack(node=NODE, incident=INCIDENT, job=REPAIR.job, job_uid="job-uid-1")
 
 
 def quarantine(bench: Bench, **changes: Any) -> Quarantine:
@@ -85,4 +88,5 @@ def every_step(bench: Bench) -> list[Step]:
         WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW)),
         SavePolicy(node="", name="gpus", resource_version="1", status=PolicyStatus()),
         Delete(node=NODE, name=INCIDENT),
+        CALL_BACK,
     ]

@@ -16,6 +16,7 @@ from kube.api import (
     Unavailable,
 )
 from tests.controller.shell.one_of_each import (
+    CALL_BACK,
     REPAIR,
     VALIDATION,
 )
@@ -200,3 +201,16 @@ def test_a_revalidation_asks_for_the_hardwares_gpus() -> None:
     job = bench.api.read(paths.job("nodemend-repairs", VALIDATION.job))["spec"]
     limits = job["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert (limits, job["activeDeadlineSeconds"]) == ({"nvidia.com/gpu": "8"}, 900)
+
+
+def test_a_job_is_called_back_by_its_uid_with_its_pods() -> None:
+    """Another Job that took its name meanwhile is not ours to delete; what is gone is gone."""
+    bench = Bench()
+    path = paths.job("nodemend-repairs", REPAIR.job)
+    bench.api.add(paths.jobs("nodemend-repairs"), {"metadata": {"name": REPAIR.job, "uid": "other"}})
+    assert bench.applier.apply(CALL_BACK).result is Result.CONFLICT
+    bench.api.remove(path)
+    bench.api.add(paths.jobs("nodemend-repairs"), {"metadata": {"name": REPAIR.job, "uid": "job-uid-1"}})
+    assert [bench.applier.apply(CALL_BACK).result for _ in range(2)] == [Result.DONE, Result.ABSENT]
+    assert bench.api.names(paths.jobs("nodemend-repairs")) == []
+    assert bench.api.writes()[0].body["propagationPolicy"] == "Background"

@@ -326,7 +326,7 @@ def test_a_receivers_own_wish_is_kept(fleet: Fleet) -> None:
     assert fleet.inbox.types()[0] == "remediation.open"
 
 
-def test_a_persons_cancel_gives_the_node_back_and_kills_no_job_twice(fleet: Fleet) -> None:
+def test_a_persons_cancel_gives_the_node_back_and_calls_its_job_back_once(fleet: Fleet) -> None:
     """The annotation is the person's word; the node is exactly as before."""
     before = facts(fleet, "gpu-0")
     to_repairing(fleet)
@@ -337,6 +337,7 @@ def test_a_persons_cancel_gives_the_node_back_and_kills_no_job_twice(fleet: Flee
     )
     fleet.turn()
     assert (fleet.phase(), facts(fleet, "gpu-0")) == ("Cancelled", before)
+    assert (fleet.jobs(), fleet.sent("DELETE", "/jobs/")) == ([], 1)
 
 
 def test_conflicts_on_the_node_are_decided_anew(fleet: Fleet) -> None:
