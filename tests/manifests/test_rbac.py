@@ -86,6 +86,8 @@ EVENT = {
     "reportingInstance": "i",
 }
 
+EVENT_ELSEWHERE = {**EVENT, "metadata": {"name": "rbac-event", "namespace": "kube-system"}}
+
 
 @pytest.fixture(scope="module")
 def scene(installed: Sandbox) -> Iterator[Sandbox]:
@@ -145,9 +147,7 @@ AGENT_MAY: list[tuple[Deed, str]] = [
     (strategic(paths.node_status(NODE), CONDITION), "publish its conditions"),
     (lambda api: api.get(paths.node_healths()), "list NodeHealths"),
     (watch(paths.node_healths()), "watch its NodeHealth"),
-    (merge(paths.node_health(NODE), ANNOTATE), "patch its NodeHealth"),
     (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "report its status"),
-    (lambda api: api.get(OTHER_LEASE), "read its Lease"),
     (merge(OTHER_LEASE, {"spec": {"holderIdentity": "x"}}), "renew its Lease"),
 ]
 AGENT_MUST_NOT: list[tuple[Deed, str]] = [
@@ -157,6 +157,7 @@ AGENT_MUST_NOT: list[tuple[Deed, str]] = [
     (lambda api: api.get(paths.pods()), "list pods"),
     (lambda api: api.create(paths.eviction("default", "p"), EVICTION), "evict"),
     (lambda api: api.delete(paths.node_health(NODE)), "delete a NodeHealth"),
+    (merge(paths.node_health(NODE), {"spec": {"clearedBy": "x"}}), "clear evidence as a person or a repair"),
     (lambda api: api.get(paths.remediations()), "read Remediations"),
     (lambda api: api.get(paths.policies()), "read policies"),
     (lambda api: api.create(paths.jobs(REPAIRS), job("j")), "start a repair"),
@@ -195,6 +196,7 @@ CONTROLLER_MUST_NOT: list[tuple[Deed, str]] = [
     (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "write an agent's report"),
     (lambda api: api.create(paths.node_healths(), HEALTH), "make up a NodeHealth"),
     (lambda api: api.create(paths.pods(REPAIRS), named("p", "Pod", "v1")), "start a pod by itself"),
+    (lambda api: api.create(paths.events("kube-system"), EVENT_ELSEWHERE), "write an event elsewhere"),
     (lambda api: api.get("/api/v1/secrets"), "read secrets"),
     (lambda api: api.create(paths.token_request(REPAIRS, "nodemend-repair"), {}), "ask for a token"),
 ]
