@@ -17,14 +17,15 @@ import msgspec
 import structlog
 
 from kube import paths
-from kube.api import NotFound
+from kube.api import ApiError, NotFound
 from kube.clock import SYSTEM
 from kube.policy import PoolStatus
 from kube.remediation import Phase
 from kube.types import Lease
 from sandbox import actors, workloads
 from sandbox.acts import loop_milestones, tainted
-from sandbox.cluster import Sandbox
+from sandbox.cluster import KubectlError, Sandbox
+from sandbox.control_plane import NotReady
 from sandbox.install import install
 from sandbox.nodes import SimulatedNode, create
 from sandbox.programs import MissingProgramError
@@ -60,7 +61,7 @@ class Report(msgspec.Struct, kw_only=True):
     application_xid_untouched: bool = False
     budget_held: bool = False
     breaker_held: bool = False
-    chain: str = "kwok"
+    chain: str = "not run"
     source: str = "raw kernel records on a named pipe per simulated node"
     reboot: str = "simulated"
     missing: list[str] = []
@@ -76,6 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--keep", action="store_true", help="keep the cluster up at the end until Enter is pressed"
     )
     arguments = parser.parse_args(argv)
+    if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
+        parser.error(
+            f"--json {arguments.json}: there is no folder {arguments.json.absolute().parent} to write it in"
+        )
     signal.signal(signal.SIGTERM, _end_cleanly)
     stage = Stage(sys.stdout)
     report = Report()
@@ -86,8 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.missing.append(str(error))
         _write(arguments.json, report)
         return 3
-    except KeyboardInterrupt:
-        stage.fail("interrupted")
+    except (KeyboardInterrupt, NotReady, KubectlError, ApiError, TimeoutError) as error:
+        stage.fail(f"not played to its end: {str(error) or 'interrupted'}")
         _write(arguments.json, report)
         return 1
     _write(arguments.json, report)
@@ -111,6 +116,7 @@ def _write(path: Path | None, report: Report) -> None:
 def _play(stage: Stage, report: Report, *, keep: bool) -> None:
     stage.heading("A real Kubernetes on this machine, with simulated GPU nodes")
     with Sandbox(progress=stage.say) as sandbox, Receiver(sandbox.state_dir / "receiver") as receiver:
+        report.chain = "kwok"
         log = (sandbox.state_dir / "demo.log").open("w")
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
         install(sandbox, overlay="enforce")
