@@ -52,7 +52,7 @@ class RungTerms(msgspec.Struct, frozen=True, kw_only=True):
 class RuleTerms(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     conditions: tuple[str, ...]
-    wait: timedelta
+    wait: timedelta | None
     ladder: tuple[RungTerms, ...] | None
 
 
@@ -108,7 +108,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     def wait_for(self, finding: HealthFinding) -> timedelta:
         rule = self.rule_for(finding)
-        return self.default_wait if rule is None else rule.wait
+        return self.default_wait if rule is None or rule.wait is None else rule.wait
 
     def ladder_for(self, finding: HealthFinding) -> tuple[RungTerms, ...]:
         rule = self.rule_for(finding)
@@ -132,7 +132,9 @@ def read(policy: RemediationPolicy, settings: Settings) -> Terms:
             RuleTerms(
                 reasons=rule.reasons,
                 conditions=rule.conditions,
-                wait=reader.duration(f"spec.rules[{number}].wait", rule.wait, zero=True),
+                wait=None
+                if rule.wait is None
+                else reader.duration(f"spec.rules[{number}].wait", rule.wait, zero=True),
                 ladder=None
                 if rule.ladder is None
                 else reader.ladder(f"spec.rules[{number}].ladder", rule.ladder),

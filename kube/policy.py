@@ -45,11 +45,14 @@ class Rung(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """What differs for some reasons or conditions; the first rule that names the finding's reason or condition counts."""
+    """What differs for some reasons or conditions; the first rule that names the finding's reason or condition counts.
+
+    What a rule does not say (None) is as in the policy: a rule for another ladder must not take the wait away.
+    """
 
     reasons: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
-    wait: str = "0s"
+    wait: str | None = None
     ladder: tuple[Rung, ...] | None = None
 
 

@@ -239,6 +239,15 @@ def test_the_first_rule_that_names_a_finding_counts() -> None:
     assert [terms.ladder_for(f)[0].attempts for f in (lost, other, foreign)] == [1, 3, 1]
 
 
+def test_a_rule_for_another_ladder_keeps_the_policys_wait() -> None:
+    """Else a rule that only names another ladder would have nodes cordoned at once."""
+    ladder = (Rung(repair="reboot", attempts=3),)
+    rules = (Rule(reasons=("Xid79FallenOffBus",), ladder=ladder), Rule(reasons=("Xid48",), wait="0s"))
+    terms = read(make.policy(default_wait="10m", rules=rules), SETTINGS)
+    waits = [terms.wait_for(f).total_seconds() for f in (make.finding(), make.finding("Xid48"))]
+    assert waits == [600, 0]
+
+
 def test_pools_are_told_apart_by_a_label() -> None:
     """Without a label there is one pool; a node that lacks the label is in a pool of its own."""
     labelled = read(make.policy(pool_label="pool"), SETTINGS)
