@@ -1,9 +1,16 @@
 """What the publisher promises, each promise against a fake API server: soon, bounded, put back, and never delayed."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from agent.publish import patch_body
+from checks.condition import Condition, Status
 from kube import paths
 from kube.api import PatchType, Unavailable
+from kube.types import Node
 from tests.agent.scene import NODE, TYPE, Scene
 from tests.fakes import request_to
 
@@ -34,6 +41,60 @@ def test_conditions_are_sent_six_at_once_then_one_in_ten_seconds_and_the_newest_
     assert scene.patches() == 7
     message = scene.condition()["message"]
     assert [f"0000:{number:02x}:00" in message for number in range(15)] == [True] * 15
+
+
+@pytest.mark.parametrize(
+    "jump_s",
+    [
+        pytest.param(-86_400, id="a day back"),
+        pytest.param(86_400 * 365, id="a year on"),
+    ],
+)
+def test_a_step_of_the_wall_clock_changes_no_interval(tmp_path: Path, jump_s: float) -> None:
+    """Rates, pauses and re-assertion run on the monotonic clock; a fault is published at once all the same."""
+    scene = Scene(tmp_path).begun()
+    assert scene.agent.lease.renew()
+    scene.clock.jump_wall(jump_s)
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.go()
+    assert scene.shown() == ("True", "GateStuck")
+    writes = len(scene.api.writes())
+    scene.wait(300)
+    assert len(scene.api.writes()) - writes == 0
+    assert scene.agent.lease.renew()
+    scene.wait(500)
+    assert len(scene.api.writes()) - writes <= 3
+    assert b'nodemend_record_to_condition_seconds_bucket{le="0.01"} 1.0' in scene.agent.metrics.exposition(
+        0, 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted_at", "sent"),
+    [
+        pytest.param("True", 50, "2026-01-01T00:00:10Z", id="the status stands: its time does too"),
+        pytest.param("False", 50, "2026-01-01T00:00:50Z", id="the status changes: ours"),
+        pytest.param("False", 5, "2026-01-01T00:01:40Z", id="another changed it since: now"),
+        pytest.param("", 50, "2026-01-01T00:00:50Z", id="there is none"),
+    ],
+)
+def test_a_transition_time_moves_as_the_node_shows_it(held: str, wanted_at: int, sent: str) -> None:
+    """Whoever waits by it must see it move exactly when the status that the Node shows does."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    wanted = Condition(
+        type=TYPE,
+        status=Status.TRUE,
+        reason="R",
+        message="m",
+        last_transition=start + timedelta(seconds=wanted_at),
+    )
+    standing = {"type": TYPE, "status": held, "lastTransitionTime": "2026-01-01T00:00:10Z"}
+    node = msgspec.convert(
+        {"metadata": {"name": NODE, "uid": "uid-1"}, "status": {"conditions": [standing] if held else []}},
+        type=Node,
+    )
+    body = patch_body([wanted], [], node, start + timedelta(seconds=100))
+    assert [c["lastTransitionTime"] for c in body["status"]["conditions"]] == [sent]
 
 
 def test_a_condition_that_somebody_removed_is_put_back(tmp_path: Path) -> None:

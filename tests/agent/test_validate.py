@@ -23,6 +23,7 @@ from checks.check import discover
 from checks.xid import XidMemory
 from kube.clock import SYSTEM
 from tests.agent.machine import BOOT, XID_13, XID_79, FolderMachine
+from tests.fakes import FakeClock
 
 CHECKS = discover()
 
@@ -93,6 +94,31 @@ def test_what_the_agent_remembers_of_this_boot_counts(tmp_path: Path) -> None:
     assert proof(machine).result is Result.PASSED
     machine.line(XID_79)
     assert proof(machine).result is Result.FAILED
+
+
+def test_what_the_agent_remembers_is_no_sight_of_now(tmp_path: Path) -> None:
+    """It could read the log then; now it is gone, and one try is all there is."""
+    machine = FolderMachine(tmp_path)
+    StateFile(machine.state).save(saved())
+    machine.kmsg.unlink()
+    assert proof(machine).result is Result.UNKNOWN
+
+
+def test_a_log_without_end_is_not_passed(tmp_path: Path) -> None:
+    """Ten seconds are given; what comes after them was not judged."""
+    machine = FolderMachine(tmp_path)
+    record = "".join(f"4,{number},1,-;eth0: link is up\n" for number in range(200_000))
+    machine.kmsg.write_text(record)
+    clock = FakeClock()
+
+    def hurried() -> float:
+        clock.advance(0.05)
+        return clock.monotonic()
+
+    hurry = msgspec.structs.replace(clock.clock, monotonic=hurried)
+    verdict = validate(config_of(machine), CHECKS, hurry, gpus=2)
+    assert verdict.result is Result.UNKNOWN
+    assert "its end was not reached within 10 s" in verdict.rows[1].message
 
 
 def test_what_the_agent_remembers_of_an_earlier_boot_does_not(tmp_path: Path) -> None:
