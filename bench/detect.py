@@ -7,34 +7,28 @@ same size on a node without agent, under the same kind of token, sent over a bar
 Twice: in quiet, and with application XIDs at 100 a second going into the pipe of the node that fails next.
 """
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
-from agent.publish import patch_body
 from bench.agents_metrics import count, scrape
+from bench.detect_sights import Looking
 from bench.faults import Line, faults, storm
 from bench.figures import Figure, beside, percentile
+from bench.floor import Floor
 from bench.node_watch import Outside
 from bench.outcome import NotMeasured, Say
 from bench.pace import Players, play
-from bench.pairs import Pairs
-from bench.wire import Wire, head, request
-from checks.condition import Condition, Status
 from kube import paths
-from kube.api import PatchType
 from kube.clock import SYSTEM
 from kube.types import Node
-from sandbox.actors import AGENT, SYSTEM_NAMESPACE, AgentActor, start_agent
+from sandbox.actors import AgentActor, start_agent
 from sandbox.cluster import Sandbox
 from sandbox.install import install
 from sandbox.nodes import SimulatedNode, create
 
-CONDITION = "GpuXidError"
 NODES = 32
 SAMPLES = 224  # seven a node: within an agent's own limit of six writes at once and one in 10 s
 FAULTS_PER_S = 4.5
@@ -54,69 +48,6 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     bare: tuple[float, ...]
     storm_lines: int
     storm_s: float
-
-
-class Looking:
-    """Ends each sample when the watch shows its words in the condition's message."""
-
-    def __init__(self) -> None:
-        self.pairs = Pairs()
-        self.healthy: set[str] = set()
-        self._lock = threading.Lock()
-        self._waiting: dict[str, dict[str, str]] = {}
-
-    def expect(self, node: str, words: str, key: str, at: float) -> None:
-        """Begin a sample that ends when `words` stand in the message of the node's condition."""
-        with self._lock:
-            self._waiting.setdefault(node, {})[words] = key
-        self.pairs.begin(key, at)
-
-    def see(self, node: Node, at: float) -> None:
-        """Take one sight of a node."""
-        condition = node.condition(CONDITION)
-        if condition is None:
-            return
-        name = node.metadata.name
-        if condition.status == Status.FALSE:
-            self.healthy.add(name)
-        elif condition.status == Status.TRUE:
-            with self._lock:
-                waiting = self._waiting.get(name, {})
-                seen = [words for words in waiting if words in condition.message]
-                keys = [waiting.pop(words) for words in seen]
-            for key in keys:
-                self.pairs.end(key, at)
-
-
-class Floor:
-    """One node without an agent, and the least that can be done to show something on it."""
-
-    def __init__(self, sandbox: Sandbox, node: SimulatedNode, looking: Looking) -> None:
-        self._looking = looking
-        self._node = node.read(sandbox.admin)
-        token = sandbox.token_file(SYSTEM_NAMESPACE, AGENT, pod=_agent_pod(sandbox, node)).read_text()
-        path = f"{paths.node_status(node.name)}"
-        self._head = head(sandbox.server, token.strip(), "PATCH", path, PatchType.STRATEGIC.value)
-        self._wire = Wire(sandbox.server, sandbox.ca_file)
-
-    def patch(self, key: str) -> None:
-        """Show the sample `key`. Raises NotMeasured where the server refuses."""
-        condition = Condition(
-            type=CONDITION,
-            status=Status.TRUE,
-            reason="Xid95UncontainedEcc",
-            message=f"sample {key}: {'as long as what agents write ' * 12}",
-            last_transition=datetime.now(UTC),
-        )
-        body = msgspec.json.encode(patch_body([condition], (), self._node, datetime.now(UTC)))
-        whole = request(self._head, body)
-        self._looking.expect(self._node.metadata.name, f"sample {key}:", key, SYSTEM.monotonic())
-        status, answer = self._wire.ask(whole)
-        if status != 200:
-            raise NotMeasured(f"the bare patch was refused: {status} {answer[:300]!r}")
-
-    def close(self) -> None:
-        self._wire.close()
 
 
 def measure(say: Say, *, nodes: int = NODES, samples: int = SAMPLES) -> list[Figure]:
@@ -281,29 +212,3 @@ def _wait_healthy(looking: Looking, machines: Sequence[SimulatedNode]) -> None:
 def _stop(agents: Sequence[AgentActor]) -> None:
     with ThreadPoolExecutor(16, thread_name_prefix="stop") as pool:
         list(pool.map(lambda agent: agent.stop(), agents))
-
-
-class _Pods(msgspec.Struct, frozen=True):
-    class _Pod(msgspec.Struct, frozen=True):
-        class _Meta(msgspec.Struct, frozen=True):
-            name: str
-            uid: str
-
-        metadata: _Meta
-
-    items: tuple[_Pod, ...] = ()
-
-
-def _agent_pod(sandbox: Sandbox, node: SimulatedNode) -> tuple[str, str]:
-    """Find the DaemonSet's pod on a node. Raises NotMeasured."""
-    query = {
-        "labelSelector": f"app.kubernetes.io/name={AGENT}",
-        "fieldSelector": f"spec.nodeName={node.name}",
-    }
-    deadline = SYSTEM.monotonic() + _READY_WITHIN_S
-    while SYSTEM.monotonic() < deadline:
-        listed = msgspec.json.decode(sandbox.admin.get(paths.pods(SYSTEM_NAMESPACE), query), type=_Pods)
-        if listed.items:
-            return listed.items[0].metadata.name, listed.items[0].metadata.uid
-        SYSTEM.sleep(0.2)
-    raise NotMeasured(f"no pod of DaemonSet {AGENT} on node {node.name}")

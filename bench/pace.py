@@ -1,7 +1,7 @@
 """Doing things at fixed times, come what may. Shell."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kube.clock import Clock
@@ -45,8 +45,3 @@ class Players:
             thread.join()
         if self._errors:
             raise self._errors[0]
-
-
-def shares(things: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """Deal things out in turn."""
-    return [things[part::parts] for part in range(parts)]

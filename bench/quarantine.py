@@ -22,29 +22,29 @@ import structlog
 from bench import bare_loop, fleet
 from bench.audit import Asked, asked
 from bench.bare_plan import EVENT, Bare, Done, Template, one_quarantine, sequences
-from bench.figures import Figure, beside, percentile
+from bench.figures import Figure, percentile
 from bench.fleet import AT_ONCE, FLEET
 from bench.fleet import SAMPLES as SAMPLE_GROUP
 from bench.hardware import spent_s
 from bench.node_watch import Outside
 from bench.outcome import NotMeasured, Say
 from bench.pace import play
-from bench.pairs import Pairs
+from bench.quarantine_figures import AIMED_NODES, AIMED_SICK, Burst, figures
+from bench.quarantine_sights import Looking
 from bench.reporters import Reporter
 from bench.wire import Wire
 from controller.announce import CONTROLLER as EVENTS_OF
 from controller.crew import WORKERS
 from kube import paths
 from kube.clock import SYSTEM
-from kube.remediation import QUARANTINE, Remediation
+from kube.remediation import Remediation
 from kube.session import connect, user_agent
 from kube.types import Node
 from sandbox.actors import AGENT, CONTROLLER, SYSTEM_NAMESPACE, ControllerActor, start_controller
 from sandbox.cluster import Sandbox
 
-CONDITION = "GpuXidError"
-NODES = 1500
-SICK = 750
+NODES = AIMED_NODES
+SICK = AIMED_SICK
 SAMPLES = 200
 SAMPLES_PER_S = 4.0
 _FLOOR_GROUP, _FLOOR = "bare", 60
@@ -53,46 +53,6 @@ _ALL_WITHIN_S = 300.0
 _AUDIT_FLUSH_S = 2.0
 _MOST_REFUSED = 0.05
 _USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{CONTROLLER}"
-
-
-class Burst(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened from the trigger to the last quarantine: seconds, requests, and where processor time went."""
-
-    seconds: float
-    half_s: float
-    asked: Asked
-    spent: dict[str, float]
-
-
-class Looking:
-    """What the watch shows: which nodes are ill, which are quarantined, and when that was first seen."""
-
-    def __init__(self) -> None:
-        self.one_by_one = Pairs()
-        self.at_once = Pairs()
-        self.ready = fleet.Ready()
-        self.bare = Pairs()
-        self._of: dict[str, Pairs] = {}
-
-    def follow(self, pairs: Pairs, names: Sequence[str]) -> None:
-        """Let the ends of these nodes count in `pairs`."""
-        self._of.update(dict.fromkeys(names, pairs))
-
-    def see(self, node: Node, at: float) -> None:
-        self.ready.see(node, at)
-        pairs = self._of.get(node.metadata.name)
-        if pairs is None:
-            return
-        condition = node.condition(CONDITION)
-        if pairs is not self.bare and condition is not None and condition.status == "True":
-            pairs.begin_once(node.metadata.name, at)
-        if quarantined(node):
-            pairs.end(node.metadata.name, at)
-
-
-def quarantined(node: Node) -> bool:
-    """Tell whether a node is out: cordoned and tainted by an incident."""
-    return node.spec.unschedulable and any(taint.key == QUARANTINE for taint in node.spec.taints)
 
 
 def measure(say: Say, *, nodes: int = NODES, sick: int = SICK, samples: int = SAMPLES) -> list[Figure]:
@@ -141,7 +101,7 @@ class _Run:
             template = self._template()
             floor = self._bare_one_by_one(template, watch)
             bare = self._bare_at_once(template, watch, burst.asked)
-        return _figures(single, floor, burst, bare, len(self._sick), len(self._fleet))
+        return figures(single, floor, burst, bare, len(self._sick), len(self._fleet))
 
     def _one_by_one(self) -> tuple[float, ...]:
         names = self._samples
@@ -338,47 +298,3 @@ def _sendable(event: dict[str, Any]) -> dict[str, Any]:
     """Leave out what the server adds to an Event."""
     added = {"metadata", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"}
     return {name: value for name, value in event.items() if name not in added}
-
-
-def _figures(
-    single: Sequence[float], floor: Sequence[float], burst: Burst, bare: Done, sick: int, nodes: int
-) -> list[Figure]:
-    p50, p99 = percentile(single, 50), percentile(single, 99)
-    floor_p50, floor_p99 = percentile(floor, 50), percentile(floor, 99)
-    bare_s = bare.ended - bare.began
-    rate, bare_rate = burst.asked.total / burst.seconds, bare.answered / bare_s
-    three = "the bare three requests, one after the other"
-    return [
-        Figure(name="condition_to_quarantine_p50_s", value=p50, beside=beside(p50, floor_p50, three)),
-        Figure(
-            name="condition_to_quarantine_p99_s", value=p99, aim=1.0, beside=beside(p99, floor_p99, three)
-        ),
-        Figure(name="condition_to_quarantine_max_s", value=max(single)),
-        Figure(
-            name=f"quarantine_{sick}_s",
-            value=burst.seconds,
-            aim=15.0 if (sick, nodes) == (SICK, NODES) else None,
-            beside=beside(burst.seconds, bare_s, f"the bare loop's {bare.answered} requests"),
-        ),
-        Figure(name=f"quarantine_half_of_{sick}_s", value=burst.half_s),
-        Figure(
-            name="quarantine_rate_vs_bare",
-            value=rate / bare_rate,
-            aim=0.7,
-            at_least=True,
-            beside=f"{rate:.0f} requests/s against {bare_rate:.0f} requests/s over as many connections",
-        ),
-        Figure(name="quarantine_requests", value=burst.asked.total),
-        Figure(name="quarantine_requests_refused", value=sum(burst.asked.refused.values())),
-        Figure(name="quarantine_requests_per_s", value=rate),
-        Figure(name="bare_requests", value=bare.answered),
-        Figure(name="bare_requests_refused", value=sum(bare.refused.values())),
-        Figure(name="bare_requests_per_s", value=bare_rate),
-        Figure(name="bare_s", value=bare_s),
-        Figure(name="bare_quarantine_p50_s", value=floor_p50),
-        Figure(name="bare_quarantine_p99_s", value=floor_p99),
-        Figure(name="controller_processor_s", value=burst.spent["controller"]),
-        Figure(name="samples", value=len(single), aim=200, at_least=True),
-        Figure(name="nodes", value=nodes),
-        Figure(name="nodes_sick", value=sick),
-    ]

@@ -3,7 +3,7 @@
 import msgspec
 
 from bench.agents_metrics import added, count
-from bench.detect import Looking
+from bench.detect_sights import Looking
 from kube.types import Node, NodeCondition
 from tests import build
 
