@@ -40,6 +40,6 @@ def test_every_check_is_found_by_name() -> None:
 def test_a_name_has_one_owner_and_a_run_book(defect: dict[str, object], said: str) -> None:
     """Names are API: two owners of one would make policies and alerts mean either."""
     _refuse_double_names([CHECK, OTHER])
-    with pytest.raises(CheckDefect, match="checks/other: .*") as refused:
+    with pytest.raises(CheckDefect, match="checks/other") as refused:
         _refuse_double_names([CHECK, msgspec.structs.replace(OTHER, **defect)])
     assert said in str(refused.value)
