@@ -13,7 +13,7 @@ import msgspec
 from controller import outbox
 from controller.assess import Verdict
 from controller.budget import Hold
-from controller.callback import called_back, can_be_called_back
+from controller.callback import called_back, calling_back, is_called_back, settled
 from controller.case import OWNER, Case, Move
 from controller.incident import SUCCEEDED, clock, holds, is_open, last_repair, validations_since
 from controller.intake import UNGOVERNED, case_of, with_deliveries
@@ -26,7 +26,7 @@ from controller.steps import CallBack, Restore, Save, Step
 from controller.survey import Survey
 from controller.terms import parse_moment
 from controller.view import Failure
-from kube.remediation import CANCEL, Phase, Remediation
+from kube.remediation import CANCEL, Phase, Remediation, RemediationStatus
 from kube.types import Node, ObjectMeta
 
 _FIRST_PAUSE = timedelta(seconds=1)
@@ -73,7 +73,7 @@ def move_of(case: Case) -> Move:
 
 def closed(looked: Survey, remediation: Remediation) -> Advance:
     """Look after what a closed incident still owes: its messages, and the Node where our change is still on it."""
-    status = with_deliveries(remediation.status, looked.fleet)
+    status = settled(looked.fleet, with_deliveries(remediation.status, looked.fleet), looked.now)
     if status is not remediation.status:
         save = Save(
             node=remediation.spec.node_name,
@@ -171,7 +171,7 @@ def _finished(looked: Survey, remediation: Remediation, move: Move) -> Advance:
 
 
 def _superseded(looked: Survey, remediation: Remediation, node: Node | None) -> Move:
-    status = with_deliveries(remediation.status, looked.fleet)
+    status = calling_back(looked.fleet, remediation, with_deliveries(remediation.status, looked.fleet))
     why = (
         "the Node is gone from the cluster"
         if node is None
@@ -186,7 +186,7 @@ def _superseded(looked: Survey, remediation: Remediation, node: Node | None) -> 
         verdict=Verdict(node=name),
         terms=UNGOVERNED,
     )
-    return stranger.enter(Phase.SUPERSEDED, why + _beside(stranger))
+    return stranger.enter(Phase.SUPERSEDED, why + _beside(status))
 
 
 def _said_cancel(case: Case) -> Move:
@@ -240,16 +240,19 @@ def _put_back(case: Case, why: str) -> Move:
 
 def _cancelled(case: Case, why: str, **changes: object) -> Move:
     """Stop. What we changed on the Node is taken back from the closed state, exactly."""
+    case = case.with_status(calling_back(case.survey.fleet, case.remediation, case.status))
     page = f"{case.node_name}: {why}: nodemend stops, the fault stays as it is"
     paged = bool(case.status.notifications)
-    return case.enter(Phase.CANCELLED, why + _beside(case), page=page if paged else "", **changes)
+    return case.enter(Phase.CANCELLED, why + _beside(case.status), page=page if paged else "", **changes)
 
 
-def _beside(case: Case) -> str:
+def _beside(status: RemediationStatus) -> str:
     """Say what is still under way on the machine, and whether it can be called back."""
-    attempt = last_repair(case.status)
-    if attempt is None or attempt.result or attempt.submitted_at is None:
+    attempt = last_repair(status)
+    if attempt is None or attempt.result:
         return ""
-    if can_be_called_back(case.survey.fleet, case.remediation, attempt):
-        return f"; {attempt.job} has not begun and is called back"
+    if is_called_back(attempt):
+        return f"; {attempt.job} {attempt.message}"
+    if attempt.submitted_at is None:
+        return ""
     return f"; {attempt.job} was already started and may still reboot the machine, nothing follows it"

@@ -6,13 +6,18 @@ machine may be going down already, and half a repair is worse than one.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 
+import msgspec
+
+from controller.incident import FAILED, last_repair, with_attempt
 from controller.last_words import JOB_LABELS
 from controller.steps import CallBack
 from controller.view import Fleet
-from kube.remediation import Attempt, Remediation
+from kube.remediation import Attempt, Remediation, RemediationStatus
 from kube.types import Job, Pod
 
+_CALLED = "is called back, since it has not begun"
 _WAITS = ("", "Pending")
 _ENDED = ("Complete", "Failed")
 
@@ -34,11 +39,30 @@ def called_back(fleet: Fleet, remediation: Remediation) -> tuple[CallBack, ...]:
     )
 
 
-def can_be_called_back(fleet: Fleet, remediation: Remediation, attempt: Attempt) -> bool:
-    """Tell whether this attempt's Job is there and has not begun."""
+def calling_back(fleet: Fleet, remediation: Remediation, status: RemediationStatus) -> RemediationStatus:
+    """Note on the repair under way that it is called back, where its Job is there and has not begun; else change nothing."""
+    attempt = last_repair(status)
+    if attempt is None or attempt.result or not fleet.pods_synced:
+        return status
     job = fleet.jobs.get(attempt.job)
-    pods = fleet.pods.get(remediation.spec.node_name, ())
-    return fleet.pods_synced and job is not None and waits(job, pods)
+    if job is None or not waits(job, fleet.pods.get(remediation.spec.node_name, ())):
+        return status
+    return with_attempt(status, msgspec.structs.replace(attempt, message=_CALLED))
+
+
+def is_called_back(attempt: Attempt) -> bool:
+    return attempt.message == _CALLED
+
+
+def settled(fleet: Fleet, status: RemediationStatus, now: datetime) -> RemediationStatus:
+    """End what was called back once its Job is gone: from then on it keeps no other repair of its pool waiting."""
+    for attempt in status.attempts:
+        if not attempt.result and is_called_back(attempt) and attempt.job not in fleet.jobs:
+            ended = msgspec.structs.replace(
+                attempt, result=FAILED, finished_at=now, message="called back before it began"
+            )
+            status = with_attempt(status, ended)
+    return status
 
 
 def waits(job: Job, pods: Iterable[Pod]) -> bool:

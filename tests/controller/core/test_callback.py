@@ -11,6 +11,7 @@ from controller.callback import called_back
 from controller.steps import CallBack, Restore
 from controller.survey import survey
 from controller.view import Failure, Fleet
+from kube.policy import BudgetPolicy
 from kube.remediation import CANCEL, Attempt, Phase, Remediation
 from kube.types import Job, Pod
 from tests import build as make
@@ -96,7 +97,7 @@ def test_where_it_fails_the_node_is_given_back_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("pods", "beside"),
     [
-        pytest.param([], f"{REBOOT} has not begun and is called back", id="it waits"),
+        pytest.param([], f"{REBOOT} is called back, since it has not begun", id="it waits"),
         pytest.param(
             [job_pod("Running")],
             f"{REBOOT} was already started and may still reboot the machine, nothing follows it",
@@ -125,3 +126,19 @@ def test_an_uncordon_while_the_job_waits_for_its_image_reboots_nothing() -> None
     assert world.only().status.phase is Phase.CANCELLED
     assert world.jobs == dict[str, Job]()
     assert world.kinds()[-2:] == ["CallBack", "Restore"]
+    (attempt,) = world.only().status.attempts
+    assert (attempt.result, attempt.message) == ("Failed", "called back before it began")
+
+
+def test_a_repair_that_was_called_back_keeps_no_other_waiting() -> None:
+    """Its place is free once its Job is gone, not at the deadline that it would have had."""
+    policy = make.policy(budget=BudgetPolicy(max_unavailable="50%", max_repairs_in_flight=1))
+    world = World(make.node(), make.node("gpu-2"), *make.idle_nodes(18), policies=[policy])
+    world.fault()
+    world.settle()
+    world.fault("gpu-2")
+    world.settle()
+    assert world.of("gpu-2").status.held_by == "budget"
+    world.cordon(on=False)
+    world.settle()
+    assert world.of("gpu-2").status.phase is Phase.REPAIRING
