@@ -48,8 +48,8 @@ T = TypeVar("T")
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """What applying needs beside the step. `held_node` gives the Node as the plan saw it, or a newer one.
 
-    `why_not_repair` and `why_not_evict` are the core's guards, asked on what was read that moment; `why_not_write` says why
-    nothing may be sent now (this replica no longer leads, or is stopping).
+    `why_not_repair`, `why_not_evict` and `why_not_validate` are the core's guards, asked on what was read that moment;
+    `why_not_write` says why nothing may be sent now (this replica no longer leads, or is stopping).
     """
 
     api: Api
@@ -58,6 +58,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     held_node: Callable[[str], Node | None]
     why_not_repair: Callable[[Reread], str | None]
     why_not_evict: Callable[[Glance], str | None]
+    why_not_validate: Callable[[Glance], str | None]
     why_not_write: Callable[[], str | None]
 
 
@@ -249,15 +250,15 @@ class Applier:
         return self._create_job(step, repair, order)
 
     def _run_validation(self, step: RunValidation) -> Outcome:
-        node = self._world.held_node(step.node)
-        if node is None:
-            return Outcome(step=step, result=Result.CONFLICT, why=f"Node {step.node} is gone")
+        seen = glance(self._api, node=step.node, incident=step.incident)
+        if why := self._world.why_not_validate(seen):
+            return Outcome(step=step, result=Result.REFUSED, why=why, objects=seen.objects())
         order = Order(
             job=step.job,
             incident=step.incident,
             attempt=step.attempt,
             node=step.node,
-            node_uid=node.metadata.uid,
+            node_uid=seen.node.metadata.uid,
             boot_id="",
             command=self._world.config.validation.command,
             deadline_s=step.timeout_s,

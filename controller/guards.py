@@ -1,7 +1,8 @@
 """Guards: why something may not be done to a node now. Pure; asked by the phases, and again by the shell.
 
-The shell asks `why_not_repair` (or another of the four at the end) once more on objects read that very moment, right before
-the request that cannot be taken back (NVIDIA/NVSentinel#141, planetlabs/draino#50).
+The shell asks the three at the end once more on objects read that very moment, right before a request that cannot be taken
+back (NVIDIA/NVSentinel#141, planetlabs/draino#50). A patch of a Node needs none: it carries the UID and the version that it
+was decided on, and the server refuses it on any other.
 """
 
 from datetime import datetime
@@ -129,17 +130,6 @@ def _hold_by_evidence(case: Case, *, fresh: bool) -> Hold | None:
 
 
 # Asked again by the shell on freshly read objects (view.refreshed). `looked` saves making a Survey for each of many.
-
-
-def why_not_quarantine(
-    fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
-) -> str | None:
-    """Say why the Node of this incident must not be patched now, or None."""
-    case = _case(fleet, remediation, now, looked, Phase.QUARANTINED)
-    if isinstance(case, str):
-        return case
-    hold, _ = hold_quarantine(case)
-    return None if hold is None else hold.why
 
 
 def why_not_evict(

@@ -141,6 +141,7 @@ class Controller:
             clock,
             guard=guards.why_not_repair,
             eviction_guard=guards.why_not_evict,
+            validation_guard=guards.why_not_validate,
         )
         applier = Applier(
             World(
@@ -150,6 +151,7 @@ class Controller:
                 held_node=stores.nodes.get,
                 why_not_repair=sight.why_not_repair,
                 why_not_evict=sight.why_not_evict,
+                why_not_validate=sight.why_not_validate,
                 why_not_write=self._why_not_write,
             )
         )

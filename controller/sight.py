@@ -42,16 +42,24 @@ class PodsOn(Mapping[str, tuple[Pod, ...]]):
 
 
 class Sight:
-    """The loop's thread looks; `why_not_repair` and `why_not_evict` may be asked from any."""
+    """The loop's thread looks; the three `why_not_` of the steps may be asked from any."""
 
     def __init__(
-        self, stores: Stores, settings: Settings, clock: Clock, *, guard: Guard, eviction_guard: Guard
+        self,
+        stores: Stores,
+        settings: Settings,
+        clock: Clock,
+        *,
+        guard: Guard,
+        eviction_guard: Guard,
+        validation_guard: Guard,
     ) -> None:
         self._stores = stores
         self._settings = settings
         self._clock = clock
         self._guard = guard
         self._eviction_guard = eviction_guard
+        self._validation_guard = validation_guard
         self._heard_since: datetime | None = None
         self._latest: Fleet | None = None
         self._lock = threading.Lock()
@@ -116,16 +124,23 @@ class Sight:
 
     def why_not_evict(self, seen: Glance) -> str | None:
         """Ask the core's guard again, on the Node and the incident as they were just read; all else as last seen."""
+        return self._ask(self._eviction_guard, seen)
+
+    def why_not_validate(self, seen: Glance) -> str | None:
+        """Ask the core's guard again, as for an eviction."""
+        return self._ask(self._validation_guard, seen)
+
+    def _ask(self, guard: Guard, seen: Glance) -> str | None:
         latest = self._latest
         if latest is None:
             return "nothing was planned yet"
         now, name = self._clock.now(), seen.node.metadata.name
         if _is_held(fleet=latest, node=seen.node, remediation=seen.remediation):
-            return self._eviction_guard(latest, seen.remediation, now, self._survey_of(latest, now))
+            return guard(latest, seen.remediation, now, self._survey_of(latest, now))
         fleet = view.refreshed(
             latest, name, node=seen.node, health=latest.healths.get(name), remediation=seen.remediation
         )
-        return self._eviction_guard(fleet, seen.remediation, now, None)
+        return guard(fleet, seen.remediation, now, None)
 
     def _survey_of(self, fleet: Fleet, now: datetime) -> Survey:
         with self._lock:

@@ -57,6 +57,7 @@ class Told:
                 held_node=lambda _name: self.node,
                 why_not_repair=lambda _seen: None,
                 why_not_evict=lambda _seen: None,
+                why_not_validate=lambda _seen: None,
                 why_not_write=lambda: None,
             )
         )

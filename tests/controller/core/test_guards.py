@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.guards import why_not_evict, why_not_quarantine, why_not_repair, why_not_validate
+from controller.guards import why_not_evict, why_not_repair, why_not_validate
 from controller.survey import survey
 from controller.view import Fleet, refreshed
 from kube.policy import Mode
@@ -81,7 +81,6 @@ def test_why_not_repair(given: dict[str, Any], why: str | None) -> None:
         (Phase.DRAINING, why_not_evict),
         (Phase.REPAIRING, why_not_repair),
         (Phase.REVALIDATING, why_not_validate),
-        (Phase.QUARANTINED, why_not_quarantine),
     ],
 )
 def test_every_guard_knows_phase_and_identity(phase: Phase, guard: Any) -> None:

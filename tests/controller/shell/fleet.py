@@ -91,6 +91,7 @@ class Fleet:
             self.clock.clock,
             guard=guards.why_not_repair,
             eviction_guard=guards.why_not_evict,
+            validation_guard=guards.why_not_validate,
         )
         applier = Applier(
             World(
@@ -100,6 +101,7 @@ class Fleet:
                 held_node=self.stores.nodes.get,
                 why_not_repair=sight.why_not_repair,
                 why_not_evict=sight.why_not_evict,
+                why_not_validate=sight.why_not_validate,
                 why_not_write=lambda: None if self.leads else "this replica does not lead",
             )
         )

@@ -197,6 +197,7 @@ def test_without_an_image_nothing_is_repaired_and_that_is_said() -> None:
 def test_a_revalidation_asks_for_the_hardwares_gpus() -> None:
     """And ends with the step's own time."""
     bench = Bench()
+    bench.under_repair()
     bench.applier.apply(VALIDATION)
     job = bench.api.read(paths.job("nodemend-repairs", VALIDATION.job))["spec"]
     limits = job["template"]["spec"]["containers"][0]["resources"]["limits"]
@@ -214,3 +215,12 @@ def test_a_job_is_called_back_by_its_uid_with_its_pods() -> None:
     assert [bench.applier.apply(CALL_BACK).result for _ in range(2)] == [Result.DONE, Result.ABSENT]
     assert bench.api.names(paths.jobs("nodemend-repairs")) == []
     assert bench.api.writes()[0].body["propagationPolicy"] == "Background"
+
+
+def test_a_revalidation_asks_its_guard_on_what_the_server_says_now() -> None:
+    """It takes all GPUs of the node: not where a person gave them to others a moment ago."""
+    bench = Bench(validation_guard=lambda seen: "uncordoned" if not seen.node.spec.unschedulable else None)
+    bench.under_repair()
+    outcome = bench.applier.apply(VALIDATION)
+    assert (outcome.result, outcome.why) == (Result.REFUSED, "uncordoned")
+    assert bench.api.writes() == []

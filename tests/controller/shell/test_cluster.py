@@ -79,6 +79,7 @@ class Live:
                 held_node=lambda _: self.node(),
                 why_not_repair=lambda _: None,
                 why_not_evict=lambda _: None,
+                why_not_validate=lambda _: None,
                 why_not_write=lambda: None,
             )
         )
@@ -177,6 +178,7 @@ def applier_on(live: Live, stale: Node) -> Applier:
             held_node=lambda _: stale,
             why_not_repair=lambda _: None,
             why_not_evict=lambda _: None,
+            why_not_validate=lambda _: None,
             why_not_write=lambda: None,
         )
     )

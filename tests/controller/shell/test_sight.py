@@ -58,8 +58,15 @@ def glanced(**changes: Any) -> Glance:
 
 
 def sight_of(stores: Stores, asked: Asked) -> Sight:
-    """Both guards are the same one."""
-    return Sight(stores, Settings(), FakeClock().clock, guard=asked, eviction_guard=asked)
+    """All guards are the same one."""
+    return Sight(
+        stores,
+        Settings(),
+        FakeClock().clock,
+        guard=asked,
+        eviction_guard=asked,
+        validation_guard=asked,
+    )
 
 
 @pytest.fixture
@@ -164,8 +171,10 @@ def test_an_eviction_is_judged_on_what_was_just_read(
     """A person uncordoned, or said cancel, while the eviction waited behind others."""
     read = glanced(**changes)
     sight.why_not_evict(read)
-    (fleet,) = asked.fleets
-    assert asked.surveys == [None]
+    sight.why_not_validate(read)
+    fleet, again = asked.fleets
+    assert asked.surveys == [None, None]
+    assert again == fleet
     assert (fleet.nodes[NODE], fleet.remediations[read.remediation.metadata.name]) == (
         read.node,
         read.remediation,

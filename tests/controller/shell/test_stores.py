@@ -106,7 +106,14 @@ def test_nothing_is_looked_at_before_all_is_in_and_while_one_is_stale() -> None:
     """A break also starts anew since when the server is heard: an agent is not silent while we were deaf."""
     clock = FakeClock()
     stores = Stores(lambda: None)
-    sight = Sight(stores, Settings(), clock.clock, guard=lambda *_: None, eviction_guard=lambda *_: None)
+    sight = Sight(
+        stores,
+        Settings(),
+        clock.clock,
+        guard=lambda *_: None,
+        eviction_guard=lambda *_: None,
+        validation_guard=lambda *_: None,
+    )
     assert "not read yet: nodes" in (sight.why_not_look() or "")
     sync(stores, clock.monotonic())
     assert sight.why_not_look() is None

@@ -39,6 +39,7 @@ class Bench:
         *,
         guard: Callable[[Reread], str | None] = lambda _: None,
         eviction_guard: Callable[[Glance], str | None] = lambda _: None,
+        validation_guard: Callable[[Glance], str | None] = lambda _: None,
         why_not_write: Callable[[], str | None] = lambda: None,
         **changes: Any,
     ) -> None:
@@ -53,6 +54,7 @@ class Bench:
                 held_node=self.node,
                 why_not_repair=guard,
                 why_not_evict=eviction_guard,
+                why_not_validate=validation_guard,
                 why_not_write=why_not_write,
             )
         )
