@@ -22,6 +22,9 @@ CONTROLLER_LEASE = "nodemend-controller"
 # The controller's default (`[agents] silent_after`): from then on it turns False conditions Unknown.
 SILENT_AFTER = timedelta(minutes=5)
 
+# The Lease holds the leader's clock, `now` is that of a person's machine: so far apart they may be before it counts as a failure.
+CLOCKS_APART_S = 30
+
 # Who needs a person first, who is furthest along next.
 _PHASE_ORDER = (
     Phase.ESCALATED,
@@ -153,7 +156,7 @@ def who_leads(leases: Sequence[Lease] | None, now: datetime) -> str:
     heard, holder = lease.spec.renew_time, lease.spec.holder_identity
     if not holder or heard is None:
         return "nobody leads: nothing is being done"
-    if (now - heard).total_seconds() > max(lease.spec.lease_duration_seconds, 1):
+    if (now - heard).total_seconds() > max(lease.spec.lease_duration_seconds, 1) + CLOCKS_APART_S:
         return f"nobody leads ({holder} was last heard {age(heard, now)} ago): nothing is being done"
     return f"{holder} leads, heard {age(heard, now)} ago"
 

@@ -166,6 +166,16 @@ def test_budget_and_breaker_speak_by_name() -> None:
 LEADERS = [
     pytest.param([LEADER], "controller-a leads, heard 2s ago", id="a fresh Lease"),
     pytest.param(
+        [lease("nodemend-controller", renewed="2026-11-29T02:59:20.000000Z", holder="controller-a")],
+        "controller-a leads, heard 40s ago",
+        id="a machine whose clock is half a minute ahead",
+    ),
+    pytest.param(
+        [lease("nodemend-controller", renewed="2026-11-29T02:59:14.000000Z", holder="controller-a")],
+        "nobody leads (controller-a was last heard 46s ago): nothing is being done",
+        id="a Lease that ran out",
+    ),
+    pytest.param(
         [], "none has ever led here (no Lease nodemend-controller): nothing is being done", id="no Lease"
     ),
     pytest.param(
