@@ -22,7 +22,7 @@ CONTROLLER_LEASE = "nodemend-controller"
 # The controller's default (`[agents] silent_after`): from then on it turns False conditions Unknown.
 SILENT_AFTER = timedelta(minutes=5)
 
-# The Lease holds the leader's clock, `now` is that of a person's machine: so far apart they may be before it counts as a failure.
+# The Lease holds the leader's clock, `now` is that of a person's machine: so far apart they may be.
 CLOCKS_APART_S = 30
 
 # Who needs a person first, who is furthest along next.
