@@ -58,7 +58,9 @@ def measure(say: Say, *, nodes: int = NODES, samples: int = SAMPLES) -> list[Fig
         install(sandbox, overlay="observe")
         machines = create(sandbox, [f"gpu-{number:02}" for number in range(nodes)])
         (bare,) = create(sandbox, [_FLOOR])
-        say(f"{nodes} nodes of {bare.platform.name} are Ready; starting an agent process on each")
+        say(
+            f"{nodes} nodes of {bare.platform.name} are Ready; each gets the real agent: a process, its pod's token"
+        )
         looking = Looking()
         with Outside(sandbox.admin, paths.nodes(), Node, looking.see):
             agents = _start_agents(sandbox, machines)

@@ -8,10 +8,8 @@ from bench.audit import Asked
 from bench.bare_plan import Done
 from bench.figures import Figure, beside, percentile
 
-AIMED_SICK, AIMED_NODES = (
-    750,
-    1500,
-)  # the aim in seconds is for so many; NVSentinel publishes 303.7 s on other hardware
+AIMED_SICK, AIMED_NODES = 750, 1500  # what the aim in seconds is for
+_PUBLISHED = "NVSentinel publishes 303.7 s for 750 nodes of 1,503, on other hardware"
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +39,8 @@ def figures(
             name=f"quarantine_{sick}_s",
             value=burst.seconds,
             aim=15.0 if (sick, nodes) == (AIMED_SICK, AIMED_NODES) else None,
-            beside=beside(burst.seconds, bare_s, f"the bare loop's {bare.answered} requests"),
+            beside=beside(burst.seconds, bare_s, f"the bare loop's {bare.answered} requests")
+            + f"; {_PUBLISHED}",
         ),
         Figure(name=f"quarantine_half_of_{sick}_s", value=burst.half_s),
         Figure(
