@@ -184,7 +184,7 @@ class Controller:
         self._woken.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set, then end in order. Blocks."""
+        """Run until `stop` is set, or until the loop or the election ended by a defect; then end in order. Blocks."""
         self._server.start()
         for number, reflector in enumerate(self._reflectors):
             threading.Thread(target=reflector.run, name=f"watch-{number}", daemon=True).start()
@@ -196,8 +196,9 @@ class Controller:
         electing.start()
         loop = threading.Thread(target=self._loop.run, args=(self._leading, stop), name="loop", daemon=True)
         loop.start()
-        while loop.is_alive() and not stop.wait(1.0):
-            pass
+        while loop.is_alive() and electing.is_alive() and not stop.wait(1.0):
+            pass  # without its election a replica would look well and never lead
+        stop.set()
         self._end(loop)
 
     def _end(self, loop: threading.Thread) -> None:

@@ -1,7 +1,7 @@
 """controller.runtime and __main__: what starts, what ends in which order, and with which exit code."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -88,6 +88,31 @@ def test_losing_the_lease_calls_for_the_end_of_the_process() -> None:
     api.close()
     thread.join(15)
     assert thread.is_alive() is False
+
+
+class Broken(FakeApi):
+    """A defect of ours in what the election calls, and no answer of a server."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        raise RuntimeError(f"defect while reading {path} {query}")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_replica_whose_election_died_ends() -> None:
+    """It would look well, and never lead; its Deployment starts another one."""
+    api = FakeApi()
+    controller = Controller(
+        config(listen="127.0.0.1:0"),
+        on_lost=lambda why: pytest.fail(why),
+        connect=lambda _config, _guard: Apis(lease=Broken(), reads=api, writes=api),
+        senders={},
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=controller.run, args=(stop,), daemon=True)
+    thread.start()
+    thread.join(15)
+    api.close()
+    assert (thread.is_alive(), stop.is_set()) == (False, True)
 
 
 def test_what_the_core_is_told_of_the_configuration(tmp_path: Path) -> None:
