@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from controller.incident import FAILED, last_repair, with_attempt
+from controller.incident import FAILED, with_attempt
 from controller.last_words import JOB_LABELS
 from controller.steps import CallBack
 from controller.view import Fleet
@@ -40,14 +40,15 @@ def called_back(fleet: Fleet, remediation: Remediation) -> tuple[CallBack, ...]:
 
 
 def calling_back(fleet: Fleet, remediation: Remediation, status: RemediationStatus) -> RemediationStatus:
-    """Note on the repair under way that it is called back, where its Job is there and has not begun; else change nothing."""
-    attempt = last_repair(status)
-    if attempt is None or attempt.result or not fleet.pods_synced:
+    """Note on each attempt under way that it is called back, where its Job is there and has not begun."""
+    if not fleet.pods_synced:
         return status
-    job = fleet.jobs.get(attempt.job)
-    if job is None or not waits(job, fleet.pods.get(remediation.spec.node_name, ())):
-        return status
-    return with_attempt(status, msgspec.structs.replace(attempt, message=_CALLED))
+    pods = fleet.pods.get(remediation.spec.node_name, ())
+    for attempt in status.attempts:
+        job = fleet.jobs.get(attempt.job)
+        if not attempt.result and job is not None and waits(job, pods):
+            status = with_attempt(status, msgspec.structs.replace(attempt, message=_CALLED))
+    return status
 
 
 def is_called_back(attempt: Attempt) -> bool:

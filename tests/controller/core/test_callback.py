@@ -130,6 +130,19 @@ def test_an_uncordon_while_the_job_waits_for_its_image_reboots_nothing() -> None
     assert (attempt.result, attempt.message) == ("Failed", "called back before it began")
 
 
+def test_a_revalidation_that_was_called_back_is_over_too() -> None:
+    """It asked for all GPUs, which the person gave to others; nobody may take it for running."""
+    world = World(make.node(), *make.idle_nodes(9))
+    world.fault()
+    world.settle()
+    world.reboot()
+    world.settle()
+    world.cordon(on=False)
+    world.settle()
+    last = world.only().status.attempts[-1]
+    assert (last.kind, last.result, last.job in world.jobs) == ("revalidate", "Failed", False)
+
+
 def test_a_repair_that_was_called_back_keeps_no_other_waiting() -> None:
     """Its place is free once its Job is gone, not at the deadline that it would have had."""
     policy = make.policy(budget=BudgetPolicy(max_unavailable="50%", max_repairs_in_flight=1))
