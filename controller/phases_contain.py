@@ -84,7 +84,7 @@ def escalate(case: Case, why: str, **changes: object) -> Move:
     return case.enter(
         Phase.ESCALATED,
         f"{why}. After the repair: kubectl nodemend repaired {case.node_name}",
-        page=f"{case.node_name}: {case.what()}: needs a person: {why}",
+        page=f"{case.node_name}: escalated: {why} ({case.what()})",
         **changes,
     )
 
