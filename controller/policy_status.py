@@ -13,6 +13,7 @@ import msgspec
 from controller import outbox
 from controller.breaker import Burst
 from controller.budget import Pool
+from controller.incident import is_open
 from controller.steps import SavePolicy
 from controller.survey import Survey
 from controller.terms import Terms
@@ -25,6 +26,7 @@ _NAMES_LIMIT = 5
 _POOLS_LIMIT = 200
 _ROWS_LIMIT = 200  # the schema holds 256: when all pools trip at once, the first hundreds of pages say enough
 _TEXT = 512
+_DEAD_SHOWN = timedelta(days=1)  # after the end of its incident; its row stays in the Remediation
 
 
 def policy_statuses(looked: Survey) -> tuple[list[SavePolicy], datetime | None]:
@@ -150,13 +152,14 @@ def _problems(
         problems.append(
             f"another policy of the same priority selects the same nodes, which are left alone: {names}"
         )
-    dead = [row for row in own_rows if row.dead]
+    recent = looked.now - _DEAD_SHOWN
+    dead = [row for row in own_rows if row.dead and row.created_at > recent]
     dead += [
         row
         for one in looked.fleet.remediations.values()
         if one.spec.policy == terms.name
         for row in one.status.notifications
-        if row.dead
+        if row.dead and (is_open(one) or row.created_at > recent)
     ]
     if dead:
         newest = max(dead, key=lambda row: (row.created_at, row.id))

@@ -106,6 +106,38 @@ def test_a_page_about_the_breaker_that_died_is_a_problem_of_the_policy() -> None
 
 
 @pytest.mark.parametrize(
+    ("phase", "hours", "shown"),
+    [
+        pytest.param(Phase.ESCALATED, 100, True, id="as long as the incident is open"),
+        pytest.param(Phase.CANCELLED, 23, True, id="for a day after that"),
+        pytest.param(Phase.CANCELLED, 25, False, id="not for a month"),
+    ],
+)
+def test_a_page_that_died_is_a_problem_while_somebody_may_still_act_on_it(
+    phase: Phase, hours: int, shown: bool
+) -> None:
+    """What is long over must not hide what is wrong tonight."""
+    at = NOW - timedelta(hours=hours)
+    dead = Notification(
+        id="i-1-pager",
+        sink="pager",
+        transition="open",
+        sequence=1,
+        summary="x",
+        created_at=at,
+        dead=True,
+        error="500",
+    )
+    closed_at = NOW if phase is Phase.CANCELLED else None
+    one = make.remediation(
+        make.node("spare-1"), phase=phase, notifications=(dead,), before=make.before(), closed_at=closed_at
+    )
+    fleet = make.fleet(*make.idle_nodes(3), remediations=[one])
+    (step,) = [step for step in plan(fleet, NOW).steps if isinstance(step, SavePolicy)]
+    assert bool(step.status.problems) == shown
+
+
+@pytest.mark.parametrize(
     ("policies", "told"),
     [
         pytest.param([make.policy()], 2, id="the policy in force"),
