@@ -13,7 +13,7 @@ from kube.nodehealth import HealthFinding
 from kube.types import ObjectMeta, Struct
 
 QUARANTINE = "nodemend.dev/quarantine"  # key of the taint and of the Node's annotation
-CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339: a person stops it, however it is written
+CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339 or not: a person stops it
 REPAIRED = "nodemend.dev/repaired"  # annotation on a Remediation, RFC 3339: a person mended the node
 
 
