@@ -23,7 +23,6 @@ from kube.session import user_agent
 log = structlog.get_logger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-ALIVE_CHECK_S = 1.0
 END_S = 28.0  # the Deployment's grace is 30 s
 
 
@@ -54,12 +53,20 @@ def _run(config: Config) -> int:
     except (CannotConnect, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 3
-    stop = threading.Event()
-    thread = threading.Thread(target=controller.run, args=(stop,), name="controller", daemon=True)
+    stop, ended, main_thread = threading.Event(), threading.Event(), threading.get_ident()
+
+    def serve() -> None:
+        try:
+            controller.run(stop)
+        finally:
+            ended.set()
+            signal.pthread_kill(main_thread, signal.SIGTERM)
+
+    thread = threading.Thread(target=serve, name="controller", daemon=True)
     thread.start()
-    while thread.is_alive() and signal.sigtimedwait(STOP_SIGNALS, ALIVE_CHECK_S) is None:
-        pass
-    asked = thread.is_alive()
+    # Not sigtimedwait: stopped and continued past its time, CPython's gives a signal that nobody sent.
+    signal.sigwait(STOP_SIGNALS)
+    asked = not ended.is_set()
     stop.set()
     controller.wake()
     thread.join(END_S)

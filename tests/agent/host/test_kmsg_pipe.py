@@ -1,4 +1,4 @@
-"""The kernel log over a real named pipe: writers that come and go, pipes that are replaced, damage, restarts."""
+"""The kernel log over a real named pipe: writers that come and go, damage, storms."""
 
 import os
 import tempfile
@@ -11,46 +11,10 @@ import pytest
 
 from agent.host.kmsg import Cursor, KernelLog
 from agent.host.kmsg_record import RECORD_LIMIT
-from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
+from checks.observation import KERNEL_LOG, KernelRecord, Observation, SourceRead
 from kube.clock import SYSTEM
+from tests.agent.host.pipe import BOOT, Writer, failed, lost, sequences
 from tests.fakes import FakeClock
-
-BOOT = "boot-1"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    pipe = tmp_path / "kmsg"
-    os.mkfifo(pipe)
-    return pipe
-
-
-class Writer:
-    """Writes into a pipe and stays open, as the sandbox's kernel does."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-
-    def put(self, data: bytes) -> None:
-        assert os.write(self._fd, data) == len(data)
-
-    def records(self, *sequences: int, priority: int = 4) -> None:
-        self.put(b"".join(b"%d,%d,1,-;line %d\n" % (priority, number, number) for number in sequences))
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-def _sequences(observations: list[Observation]) -> list[int]:
-    return [o.sequence for o in observations if isinstance(o, KernelRecord)]
-
-
-def _lost(observations: list[Observation]) -> int:
-    return sum(o.count for o in observations if isinstance(o, RecordsLost))
-
-
-def _failed(observations: list[Observation]) -> list[int]:
-    return [o.tries for o in observations if isinstance(o, SourceFailed)]
 
 
 def test_a_record_is_handed_over_with_its_identity(path: Path) -> None:
@@ -87,7 +51,7 @@ def test_a_writer_that_goes_away_is_no_event(path: Path) -> None:
         found += log.poll(0)
         writer.close()
         found += log.poll(0)
-    assert (_sequences(found), _failed(found)) == ([0, 1, 2], [])
+    assert (sequences(found), failed(found)) == ([0, 1, 2], [])
 
 
 @pytest.fixture
@@ -126,7 +90,7 @@ def test_a_reader_that_may_not_write_hears_every_writer(unwritable: Path) -> Non
         found += log.poll(0)
         found += log.poll(0.01)
     log.close()
-    assert (_sequences(found), _failed(found), _lost(found)) == ([0, 1, 2], [], 0)
+    assert (sequences(found), failed(found), lost(found)) == ([0, 1, 2], [], 0)
 
 
 def test_records_split_over_reads_come_whole(path: Path) -> None:
@@ -134,13 +98,13 @@ def test_records_split_over_reads_come_whole(path: Path) -> None:
     log = KernelLog(path, BOOT, clock=FakeClock().clock)
     writer = Writer(path)
     writer.put(b"4,1,1,-;first half")
-    assert _sequences(log.poll(0)) == []
+    assert sequences(log.poll(0)) == []
     writer.put(b" second half\n4,2")
     (record, _) = log.poll(0)
     assert isinstance(record, KernelRecord)
     assert record.text == "first half second half"
     writer.put(b",1,-;next\n")
-    assert _sequences(log.poll(0)) == [2]
+    assert sequences(log.poll(0)) == [2]
     writer.close()
 
 
@@ -150,14 +114,14 @@ def test_a_record_without_its_end_is_taken_after_a_while(path: Path) -> None:
     log = KernelLog(path, BOOT, clock=clock.clock)
     writer = Writer(path)
     writer.put(b"4,1,1,-;NVRM: Xid (PCI:0000:3b:00): 79")
-    assert _sequences(log.poll(0)) == []
+    assert sequences(log.poll(0)) == []
     clock.advance(1.5)
-    assert _sequences(log.poll(0)) == [1]
+    assert sequences(log.poll(0)) == [1]
     writer.close()
 
 
 @pytest.mark.parametrize(
-    ("data", "lost", "sequences"),
+    ("data", "missed", "kept"),
     [
         pytest.param(b"garbage\n4,2,1,-;good\n", 1, [2], id="a line that is no record"),
         pytest.param(
@@ -174,14 +138,14 @@ def test_a_record_without_its_end_is_taken_after_a_while(path: Path) -> None:
     ],
 )
 def test_damage_is_counted_and_the_rest_goes_on(
-    path: Path, data: bytes, lost: int, sequences: list[int]
+    path: Path, data: bytes, missed: int, kept: list[int]
 ) -> None:
     """Nothing that a pipe holds makes the reader raise or stop."""
     log = KernelLog(path, BOOT, clock=FakeClock().clock)
     writer = Writer(path)
     writer.put(data)
     found = log.poll(0)
-    assert (_lost(found), _sequences(found), _failed(found)) == (lost, sequences, [])
+    assert (lost(found), sequences(found), failed(found)) == (missed, kept, [])
     assert all(len(o.text) <= RECORD_LIMIT for o in found if isinstance(o, KernelRecord))
     writer.close()
 
@@ -209,142 +173,8 @@ def test_who_counts(
     writer.put(b"4,0,1,-;kernel\n4,1,1,-;kernel\n12,2,1,-;user\n6,3,1,-;kernel\n")
     found = log.poll(0)
     assert [(o.sequence, o.drill) for o in found if isinstance(o, KernelRecord)] == expected
-    assert (log.cursor, _lost(found)) == (Cursor(boot_id=BOOT, sequence=3), 0)
+    assert (log.cursor, lost(found)) == (Cursor(boot_id=BOOT, sequence=3), 0)
     writer.close()
-
-
-class TestRestart:
-    """The cursor says where to go on."""
-
-    def test_nothing_comes_twice_and_what_is_missing_is_known(self, path: Path) -> None:
-        writer = Writer(path)
-        writer.records(0, 1, 2)
-        first = KernelLog(path, BOOT, clock=FakeClock().clock)
-        first.poll(0)
-        first.close()
-        writer.records(2, 3, 6)
-        found = KernelLog(path, BOOT, first.cursor, clock=FakeClock().clock).poll(0)
-        assert (_sequences(found), _lost(found)) == ([3, 6], 2)
-        writer.close()
-
-    def test_a_new_boot_counts_anew(self, path: Path) -> None:
-        writer = Writer(path)
-        writer.records(0, 1)
-        log = KernelLog(path, "boot-2", Cursor(boot_id=BOOT, sequence=500), clock=FakeClock().clock)
-        assert _sequences(log.poll(0)) == [0, 1]
-        writer.close()
-
-    def test_what_was_there_before_the_first_start_is_not_lost(self, path: Path) -> None:
-        writer = Writer(path)
-        writer.records(700)
-        found = KernelLog(path, BOOT, clock=FakeClock().clock).poll(0)
-        assert (_sequences(found), _lost(found)) == ([700], 0)
-        writer.close()
-
-
-class TestReplaced:
-    """A pipe may vanish and come back."""
-
-    def test_a_new_pipe_at_the_path_is_read(self, path: Path) -> None:
-        clock = FakeClock()
-        log = KernelLog(path, BOOT, clock=clock.clock)
-        old = Writer(path)
-        old.records(1)
-        found = log.poll(0)
-        old.records(2)
-        fresh = path.with_name("fresh")
-        os.mkfifo(fresh)
-        new = Writer(fresh)
-        new.records(3)
-        fresh.rename(path)
-        clock.advance(1.1)
-        found += log.poll(0)
-        assert (_sequences(found), _failed(found), _lost(found)) == ([1, 2, 3], [], 0)
-        old.close()
-        new.close()
-
-    def test_a_deleted_pipe_is_a_failure_until_it_is_back(self, path: Path) -> None:
-        clock = FakeClock()
-        log = KernelLog(path, BOOT, clock=clock.clock)
-        log.poll(0)
-        path.unlink()
-        tries: list[int] = []
-        for _ in range(60):
-            clock.advance(0.1)
-            tries += _failed(log.poll(0))
-        assert tries == [1, 2, 3, 4]  # at 1.0, 1.5, 2.5 and 4.5 s: each pause is twice the one before
-        os.mkfifo(path)
-        clock.advance(0.01)
-        assert log.poll(0) == [SourceRead(source=KERNEL_LOG, seen_at=clock.now())]
-
-    def test_a_path_that_never_was_names_itself(self, tmp_path: Path) -> None:
-        clock = FakeClock()
-        (failure,) = KernelLog(tmp_path / "nothing", BOOT, clock=clock.clock).poll(0)
-        assert isinstance(failure, SourceFailed)
-        assert (failure.source, failure.tries) == (KERNEL_LOG, 1)
-        assert failure.error == f"{tmp_path}/nothing: No such file or directory"
-
-    def test_a_directory_is_no_kernel_log(self, tmp_path: Path) -> None:
-        (failure,) = KernelLog(tmp_path, BOOT, clock=FakeClock().clock).poll(0)
-        assert isinstance(failure, SourceFailed)
-
-    def test_a_device_that_has_an_end_is_no_kernel_log(self) -> None:
-        (failure,) = KernelLog(Path("/dev/null"), BOOT, clock=FakeClock().clock).poll(0)
-        assert isinstance(failure, SourceFailed)
-        assert "not a kernel log" in failure.error
-
-
-class TestNoKernelLog:
-    """What can be opened and read and yet holds no records is a source that cannot be read: silence proves nothing."""
-
-    @pytest.mark.parametrize(
-        "held",
-        [
-            pytest.param(b"Jan  1 00:00:00 host kernel: NVRM: Xid (PCI:0000:3b:00): 79\n", id="a syslog"),
-            pytest.param(b"\x00" * 20_000, id="nothing but zeros"),
-            pytest.param(b"noise\n" * 5_000, id="noise without end"),
-        ],
-    )
-    def test_a_file_of_something_else_is_a_failure_that_names_it(self, tmp_path: Path, held: bytes) -> None:
-        clock = FakeClock()
-        saved = tmp_path / "saved"
-        saved.write_bytes(held)
-        log = KernelLog(saved, BOOT, clock=clock.clock)
-        found: list[Observation] = []
-        for _ in range(100):
-            found += log.poll(0)
-            clock.advance(0.1)
-        assert _failed(found) == [1, 2, 3, 4, 5]
-        assert [o for o in found if isinstance(o, SourceRead | KernelRecord)] == []
-        assert _lost(found) <= 1_000  # counted once, not with each try
-        (error,) = {o.error for o in found if isinstance(o, SourceFailed)}
-        assert error.startswith(f"{saved}: not a kernel-log record: ")
-
-    def test_a_pipe_of_noise_fails_until_a_record_comes(self, path: Path) -> None:
-        clock = FakeClock()
-        log = KernelLog(path, BOOT, clock=clock.clock)
-        writer = Writer(path)
-        writer.records(1)
-        found = log.poll(0)
-        for _ in range(40):
-            writer.put(b"noise\n")
-            found += log.poll(0)
-            clock.advance(0.1)
-        assert _failed(found) == [1, 2, 3, 4]
-        assert not isinstance(found[-1], SourceRead)
-        writer.records(90)
-        back = log.poll(0)
-        assert (_sequences(back), isinstance(back[-1], SourceRead)) == ([90], True)
-        assert _lost(found) + _lost(back) == 88
-        writer.close()
-
-    def test_one_damaged_record_is_only_a_loss(self, path: Path) -> None:
-        log = KernelLog(path, BOOT, clock=FakeClock().clock)
-        writer = Writer(path)
-        writer.put(b"noise\n")
-        found = log.poll(0)
-        assert (_lost(found), _failed(found), isinstance(found[-1], SourceRead)) == (1, [], True)
-        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -373,7 +203,7 @@ def test_a_saved_log_is_read_and_followed(tmp_path: Path) -> None:
     with saved.open("ab") as file:
         file.write(b"4,2,1,-;b\n")
     found += log.poll(0)
-    assert _sequences(found) == [1, 2]
+    assert sequences(found) == [1, 2]
 
 
 def test_waiting_ends_after_the_time_given(path: Path) -> None:
@@ -388,7 +218,7 @@ def test_waiting_for_a_missing_source_is_not_busy(tmp_path: Path) -> None:
     clock = FakeClock()
     log = KernelLog(tmp_path / "nothing", BOOT, clock=clock.clock)
     log.poll(0)
-    assert _failed(log.poll(10)) == [2]
+    assert failed(log.poll(10)) == [2]
     assert len(clock.slept) <= 4
 
 
@@ -409,7 +239,7 @@ def test_a_line_is_handed_over_within_milliseconds(path: Path) -> None:
     late_s = SYSTEM.monotonic() - written_at[0]
     timer.join()
     writer.close()
-    assert _sequences(found) == [1]
+    assert sequences(found) == [1]
     assert late_s < 0.1  # below 1 ms on an idle machine
 
 
@@ -421,5 +251,5 @@ def test_a_storm_comes_in_batches_and_whole(path: Path) -> None:
     for start in range(0, 10_000, 2000):
         writer.records(*range(start, start + 2000))
         found += log.poll(0)
-    assert (_sequences(found), _lost(found)) == (list(range(10_000)), 0)
+    assert (sequences(found), lost(found)) == (list(range(10_000)), 0)
     writer.close()
