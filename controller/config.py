@@ -125,7 +125,7 @@ def parse(text: str, source: str) -> Config:
     """Make a Config of TOML text; `source` names it in errors. Raises ConfigError with every problem."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError((f"{source}: not TOML: {error}",)) from error
     problems: list[str] = []
     config = read(Config, table, problems)
@@ -181,7 +181,7 @@ def _why_not_usable(config: Config) -> list[str]:
 
 def _why_not_listen(listen: str) -> str | None:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         return f"{listen!r} is not HOST:PORT; 0.0.0.0:9477 would be right"
     return None
 

@@ -67,6 +67,10 @@ def test_every_section_is_read(tmp_path: Path) -> None:
         ),
         pytest.param("listen = '9477'", "c.toml: listen: '9477' is not HOST:PORT", id="a port without host"),
         pytest.param(
+            "listen = 'x:²'", "c.toml: listen: 'x:²' is not HOST:PORT", id="a digit that is no number"
+        ),
+        pytest.param("a = " + "[" * 9000, "c.toml: not TOML: ", id="nested without end"),
+        pytest.param(
             "[leader]\nrenew_deadline = '15s'",
             "c.toml: leader: retry_period 2.0 s, renew_deadline 15.0 s",
             id="an unsafe lease",
