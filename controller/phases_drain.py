@@ -125,13 +125,22 @@ def begin_repair(case: Case) -> Move:
 
 
 def next_rung(case: Case) -> RungTerms | None:
-    """Give the rung of the next attempt: attempts are counted along the ladder and never start over."""
-    made = len(repairs(case.status))
+    """Give the rung of the next attempt: attempts are counted along the ladder and never start over.
+
+    One that was withdrawn before it was submitted tried nothing, and takes no rung.
+    """
+    made = sum(1 for attempt in repairs(case.status) if not _withdrawn(attempt))
     for rung in case.ladder:
         if made < rung.attempts:
             return rung
         made -= rung.attempts
     return None
+
+
+def _withdrawn(attempt: Attempt) -> bool:
+    """Tell an attempt that was ended unsubmitted from one that ran out of time that way: for ever refused is a try."""
+    ended = attempt.finished_at
+    return attempt.submitted_at is None and ended is not None and ended < attempt.deadline
 
 
 def _counted(case: Case, record: DrainRecord) -> Case:

@@ -61,9 +61,9 @@ def _submit(case: Case, attempt: Attempt) -> Move:
         return escalate(_ended(case, attempt, FAILED, "withdrawn before it was submitted"), hand_over)
     booted = case.node.status.node_info.boot_id
     if booted and booted != attempt.boot_id_before:
-        return _failed(
-            case, attempt, f"withdrawn before it was submitted: the node was booted again (boot {booted})"
-        )
+        # Nothing was tried: the rung stays, nobody is paged, and what stands in the new boot decides.
+        why = f"withdrawn before it was submitted: the node was booted again (boot {booted})"
+        return _ended(case, attempt, FAILED, why).enter(Phase.REPAIRING, f"{attempt.job} is {why}")
     hold = guards.hold_repair(case, attempt)
     if case.now >= attempt.deadline:
         failure = case.survey.fleet.failures.get(case.node_name)

@@ -160,21 +160,6 @@ def test_a_withdrawn_attempt_is_ended() -> None:
     assert "withdrawn" in status.attempts[0].message
 
 
-def test_an_attempt_for_a_boot_that_ended_is_withdrawn() -> None:
-    """Somebody else booted the node: the evidence is void, and the reboot that was decided would end another boot."""
-    decision = decide(
-        stage(
-            Phase.REPAIRING,
-            node={"boot_id": "boot-2", "conditions": TRUE},
-            health={"boot_id": "boot-1"},
-            policy=TWICE,
-        )
-    )
-    assert decision.phase is Phase.REPAIRING
-    assert decision.status.attempts[0].result == "Failed"
-    assert "booted again (boot boot-2)" in decision.message
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [
