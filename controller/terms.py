@@ -96,8 +96,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return node.metadata.labels.get(self.pool_label, UNLABELLED)
 
     def selects(self, node: Node) -> bool:
-        labels = node.metadata.labels
-        return all(labels.get(key) == value for key, value in self.node_selector.items())
+        return self.node_selector.items() <= node.metadata.labels.items()
 
     def rule_for(self, finding: HealthFinding) -> RuleTerms | None:
         """Give the first rule that names the finding's reason or condition."""
@@ -184,7 +183,10 @@ def choose(node: Node, terms: Iterable[Terms]) -> tuple[Terms | None, str]:
     first = sorted((one for one in matching if one.priority == top), key=lambda one: one.name)
     if len(first) > 1:
         names = " and ".join(one.name for one in first)
-        return None, f"policies {names} both select this node with priority {top}: it is left alone"
+        return (
+            None,
+            f"policies {names} both select this node with priority {first[0].priority}: it is left alone",
+        )
     if first[0].problems:
         return None, f"policy {first[0].name} is invalid ({first[0].problems[0]}): its nodes are left alone"
     return first[0], ""
