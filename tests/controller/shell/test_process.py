@@ -3,7 +3,7 @@
 import json
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -21,8 +21,11 @@ NAMESPACE = "nodemend-system"
 
 
 @pytest.fixture
-def leader(sandbox: Sandbox) -> tuple[ControllerActor, Callable[[], str], str]:
-    """A controller that leads by a Lease of its own, the Lease's holder, and its name."""
+def leader(sandbox: Sandbox) -> Iterator[tuple[ControllerActor, Callable[[], str], str]]:
+    """A controller that leads by a Lease of its own, the Lease's holder, and its name.
+
+    The right to that Lease ends with the test: others of the same sandbox try what the account must not do.
+    """
     install(sandbox, "enforce")
     name = f"election-{secrets.token_hex(4)}"
     role = {
@@ -44,7 +47,9 @@ def leader(sandbox: Sandbox) -> tuple[ControllerActor, Callable[[], str], str]:
         return msgspec.json.decode(answer, type=Lease).spec.holder_identity
 
     wait_until(lambda: bool(holder()), timeout_s=60)
-    return controller, holder, name
+    yield controller, holder, name
+    controller.kill()
+    sandbox.kubectl("-n", NAMESPACE, "delete", "rolebinding,role", name)
 
 
 def test_a_controller_that_is_asked_to_end_frees_its_lease(
