@@ -13,13 +13,16 @@ import msgspec
 from kube.types import Lease
 
 SAFETY_S = 1.0
-
+LEAST_WRITE_S = 0.5  # with less than this left, kube.session begins no write
 
 _LEASE = msgspec.json.Decoder(Lease)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. Raises ValueError unless retry_period < renew_deadline < lease_duration with room for writes to end."""
+    """Seconds. Raises ValueError unless retry_period < renew_deadline < lease_duration with room for writes to end.
+
+    Up to the next renewal there must be time for a write, or the leader would lead and do nothing.
+    """
 
     lease_duration: int = 15
     renew_deadline: float = 10.0
@@ -29,13 +32,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         if (
             not 0
             < self.retry_period
-            < self.renew_deadline - SAFETY_S
+            < self.renew_deadline - SAFETY_S - LEAST_WRITE_S
             < self.renew_deadline
             < self.lease_duration
         ):
             raise ValueError(
                 f"leader: retry_period {self.retry_period} s, renew_deadline {self.renew_deadline} s, lease_duration "
-                f"{self.lease_duration} s: each must be less than the next, the first by more than {SAFETY_S} s"
+                f"{self.lease_duration} s: each must be less than the next, the first by more than "
+                f"{SAFETY_S + LEAST_WRITE_S} s"
             )
 
 

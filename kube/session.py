@@ -22,11 +22,11 @@ from kube.api import NotLeader, PatchType, Unauthorized, Unavailable
 from kube.clock import SYSTEM, Clock
 from kube.connections import CHUNK, asking, lines_of, pool_to
 from kube.credentials import SERVICE_ACCOUNT, Endpoint, TokenSource, choose
+from kube.lease import LEAST_WRITE_S
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 30.0
-LEAST_BUDGET_S = 0.5
 
 WriteGuard = Callable[[], float]
 
@@ -181,7 +181,7 @@ class Session:
 
     def _budget(self, method: str, path: str) -> float:
         seconds = self._write_guard() if self._write_guard is not None else READ_TIMEOUT_S
-        if seconds <= LEAST_BUDGET_S:
+        if seconds <= LEAST_WRITE_S:
             raise NotLeader(
                 f"{method} {path}: not sent, the lease may pass on before an answer ({seconds:.1f} s left)"
             )

@@ -237,7 +237,7 @@ def test_the_watchdog_ends_leadership_while_a_renewal_hangs() -> None:
     """The renewing thread is stuck in a call; leadership ends at the deadline all the same."""
     api = Hanging()
     election = LeaderElection(
-        api, "s", "l", unique_identity(), lease_duration=3, renew_deadline=1.5, retry_period=0.1
+        api, "s", "l", unique_identity(), lease_duration=3, renew_deadline=1.8, retry_period=0.1
     )
     lost: list[float] = []
     thread = threading.Thread(
@@ -250,7 +250,7 @@ def test_the_watchdog_ends_leadership_while_a_renewal_hangs() -> None:
     wait_until(lambda: bool(lost))
     api.release.set()
     thread.join(5)
-    assert (1.0 < lost[0] - began < 2.5, election.write_budget(), len(lost)) == (True, 0.0, 1)
+    assert (1.0 < lost[0] - began < 2.8, election.write_budget(), len(lost)) == (True, 0.0, 1)
 
 
 def test_identities_are_unique_to_a_start() -> None:

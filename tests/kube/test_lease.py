@@ -104,6 +104,7 @@ def test_budget(renewed_at: float | None, now: float, expected: float) -> None:
     [
         pytest.param({"renew_deadline": 15.0}, id="the deadline must come before the lease ends"),
         pytest.param({"retry_period": 9.5}, id="one retry must fit before the deadline"),
+        pytest.param({"retry_period": 8.5}, id="and before that retry there must be time for a write"),
         pytest.param({"retry_period": 0.0}, id="never without a pause"),
     ],
 )
