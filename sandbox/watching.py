@@ -29,7 +29,6 @@ class Watching:
         self._clock = clock
         self._receiver = receiver
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
         self._stories: list[Story] = []
         self.nodes: Store[Node] = Store()
         self.healths: Store[NodeHealth] = Store()
@@ -45,15 +44,13 @@ class Watching:
         self._keep(paths.pods(WORK_NAMESPACE), Pod, self.pods)
         pages = threading.Thread(target=self._look_at_pages, name="pages", daemon=True)
         pages.start()
-        self._threads.append(pages)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Look no more. A watch that hears nothing just then ends with its session: waiting for it would take long."""
         self._stop.set()
-        for thread in self._threads:
-            thread.join(timeout=2)
 
     def follow(self, story: Story) -> None:
         """Let a story look at every change from now on."""
@@ -95,7 +92,6 @@ class Watching:
         reflector = Reflector(self._api, path, type_, store, clock=self._clock, stop=self._stop)
         thread = threading.Thread(target=reflector.run, name=f"watch {path}", daemon=True)
         thread.start()
-        self._threads.append(thread)
 
     def _look(self) -> None:
         for story in self._stories:
