@@ -70,6 +70,7 @@ class SimulatedNode:
         self.agent: PoweredProgram | None = None
         self.up = threading.Event()
         self.up.set()
+        self.power_switch = threading.Lock()
         self.rebooted = 0
         self._number = number
 

@@ -150,12 +150,14 @@ class PodPlayer:
         finally:
             node.machine.kernel_log.close_view(view)
         end = played_pod.ended(started, self._clock.now(), status, _termination_message(folder))
-        if status != 0 or take_request(node.root) is None:
+        ending = take_request(node.root) if status == 0 else None
+        if ending is None:
             self._report(pod, end)
             return
         with suppress(ApiError):  # a machine that goes down waits for no API server
             played_pod.report(self._host.admin, pod, end)
-        power.reboot(node, self._host.admin, played_namespace=NAMESPACE, sleep=self._clock.sleep)
+        sleep = self._clock.sleep
+        power.reboot(node, self._host.admin, ending=ending, played_namespace=NAMESPACE, sleep=sleep)
         self._report(pod, end)
 
     def _await(self, pod: PlayedPod, node: SimulatedNode, program: RunningProgram) -> int:

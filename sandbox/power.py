@@ -52,16 +52,21 @@ def reboot(
     node: SimulatedNode,
     api: Api,
     *,
+    ending: str | None = None,
     played_namespace: str = "nodemend-repairs",
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Reboot the machine of `node`, as `node.reboots` says; returns when its kubelet is Ready and its agent started.
 
-    Pods of `played_namespace` are the pod player's to end. Raises ApiError where the API server stays away for a minute.
+    `ending` is the boot that was asked to end: two orders for one boot end one boot, as on a real machine. Pods of
+    `played_namespace` are the pod player's to end. Raises ApiError where the API server stays away for a minute.
     """
     if not node.reboots.obeys:
         return
-    node.up.clear()
+    with node.power_switch:
+        if not node.up.is_set() or ending not in (None, node.boot_id):
+            return
+        node.up.clear()
     if node.agent is not None:
         node.agent.power_off()
     if not node.reboots.comes_back:
