@@ -28,6 +28,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         return sum(self.done.values())
 
+    def beside(self, kind: Kind, count: int) -> "Asked":
+        """Add what was counted elsewhere."""
+        return Asked(done={**self.done, kind: count} if count else self.done, refused=self.refused)
+
     def words(self) -> str:
         """Say it in one line, the most frequent first."""
         said = [

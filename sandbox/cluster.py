@@ -39,16 +39,19 @@ class Sandbox:
         programs: Mapping[str, Path] | None = None,
         with_kwok: bool = True,
         audit: bool = False,
+        node_lease_s: int = 40,
         progress: Callable[[str], None] = print,
     ) -> None:
         """`state_dir` must be empty or absent and is kept; without it one is made and removed at the end.
 
-        `audit` keeps a record of every write, for `audit_events`.
+        `audit` keeps a record of every write, for `audit_events`. `node_lease_s` is how long a KWOK node's Lease lasts;
+        longer than kubelet's 40 s where the renewals of a large fleet would be most of what a small machine does.
         """
         self._wanted_state_dir = state_dir
         self._given_programs = programs
         self._with_kwok = with_kwok
         self._audit = audit
+        self._node_lease_s = node_lease_s
         self._progress = progress
         self._started = False
 
@@ -61,7 +64,10 @@ class Sandbox:
         self._port = control_plane.reserve_port()
         self._children = Children(self._instance.children)
         layout = control_plane.Layout(
-            root=self._instance.state_dir, port=self._port.getsockname()[1], audit=self._audit
+            root=self._instance.state_dir,
+            port=self._port.getsockname()[1],
+            audit=self._audit,
+            node_lease_s=self._node_lease_s,
         )
         self._layout = layout
         self._tokens = tokens.TokenFiles(layout.root / "tokens", lambda: self.admin)

@@ -40,11 +40,15 @@ class NotReady(Exception):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a control plane keeps what; every path is absolute but the sockets', whose length the kernel limits."""
+    """Where a control plane keeps what; every path is absolute but the sockets', whose length the kernel limits.
+
+    `node_lease_s` is how long a KWOK node's Lease lasts: it is renewed every quarter of that. 40 s is kubelet's.
+    """
 
     root: Path
     port: int
     audit: bool = False
+    node_lease_s: int = 40
 
     @property
     def pki(self) -> Path:
@@ -182,6 +186,8 @@ def controller_manager_argv(program: Path, layout: Layout) -> list[str]:
         # The default of 20 requests a second would measure its brake, not nodemend.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        # As much longer than the Leases as by default (50 s for kubelet's 40 s), so that late ones are no sick nodes.
+        f"--node-monitor-grace-period={layout.node_lease_s + 10}s",
         "--profiling=false",
     ]
 
@@ -198,7 +204,7 @@ def kwok_argv(program: Path, layout: Layout, stages: Path | None) -> list[str]:
         str(program),
         f"--kubeconfig={layout.kubeconfig(certificates.KWOK)}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40",
+        f"--node-lease-duration-seconds={layout.node_lease_s}",
         f"--config={stages or os.devnull}",
     ]
 

@@ -81,3 +81,10 @@ def test_refusals_are_counted_apart() -> None:
     assert found.refused == {Kind("patch", "nodes"): 1}
     assert found.total == 1
     assert found.words() == "1 patch nodes, 1 refused patch nodes"
+
+
+def test_what_the_audit_record_leaves_out_is_added() -> None:
+    """Events are counted by listing them; none are no kind."""
+    found = asked([event()], US, START, START + timedelta(seconds=2))
+    assert found.beside(Kind("create", "events"), 3).total == 4
+    assert found.beside(Kind("create", "events"), 0) == found

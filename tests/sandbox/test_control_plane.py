@@ -80,3 +80,28 @@ def test_the_audit_log_is_asked_for(audit: bool, flags: list[str]) -> None:
     argv = control_plane.apiserver_argv(Path("/a"), Layout(root=Path("/r"), port=1, audit=audit))
 
     assert [argument for argument in argv if argument.startswith("--audit")] == flags
+
+
+@pytest.mark.parametrize(
+    ("layout", "lease", "grace"),
+    [
+        pytest.param(
+            Layout(root=Path("/r"), port=1),
+            "--node-lease-duration-seconds=40",
+            "--node-monitor-grace-period=50s",
+            id="as kubelet and a plain cluster have it",
+        ),
+        pytest.param(
+            Layout(root=Path("/r"), port=1, node_lease_s=400),
+            "--node-lease-duration-seconds=400",
+            "--node-monitor-grace-period=410s",
+            id="seldom renewed, and waited for accordingly",
+        ),
+    ],
+)
+def test_nodes_leases_and_the_patience_with_them_belong_together(
+    layout: Layout, lease: str, grace: str
+) -> None:
+    """A node must not turn unreachable because its Lease is renewed less often."""
+    assert lease in control_plane.kwok_argv(Path("/kwok"), layout, None)
+    assert grace in control_plane.controller_manager_argv(Path("/kcm"), layout)
