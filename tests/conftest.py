@@ -77,6 +77,8 @@ def namespace(sandbox: Sandbox) -> Iterator[str]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what stood behind the green dots."""
     terminalreporter.write_line(f"real chain: {config.stash.get(_CHAIN, 'not run (no test ran)')}")
+    if "not faults" in str(config.getoption("markexpr")):
+        terminalreporter.write_line("phase x fault table: not run (uv run pytest -m faults runs it)")
     cases = os.environ.get("NODEMEND_OUTSIDE_CASES")
     terminalreporter.write_line(
         f"outside cases: NODEMEND_OUTSIDE_CASES={cases}"
