@@ -32,6 +32,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         """Add what was counted elsewhere."""
         return Asked(done={**self.done, kind: count} if count else self.done, refused=self.refused)
 
+    def without(self, other: "Asked") -> "Asked":
+        """Take away what was sent already, as far as it is there."""
+        left = {kind: max(0, count - other.done.get(kind, 0)) for kind, count in self.done.items()}
+        return Asked(done=left, refused={})
+
     def words(self) -> str:
         """Say it in one line, the most frequent first."""
         said = [

@@ -4,27 +4,29 @@ The controller is the real process under its ServiceAccount's token. Conditions 
 own agents over scripted readings (bench.reporters). A node counts as quarantined when a watch of ours shows it cordoned and
 tainted. One by one: from the watch's event of the condition to its event of the quarantine. At once: all conditions stand
 and no policy governs their nodes; the clock starts before the one write that lets the policy govern them, limits raised, and
-stops at the last node's quarantine. Then the controller is stopped and a bare loop, in a process of its own, under the same
-token and over as many connections, sends as many requests of each kind (counted in the API server's audit record) with the
-same bodies for fresh nodes of the same cluster.
+stops at the last node's quarantine. Before and after that, while no controller runs, a bare loop in a process of its own,
+under the same token and over as many connections, sends in all as many requests of each kind (counted in the API server's
+audit record) with the same bodies for fresh nodes of the same cluster: half of them before and half after, so that what
+else the machine has to do tells on both.
 
 KWOK renews the nodes' Leases every 100 s, not every 10 s as kubelets do: at that pace the renewals alone would keep half of
 a two-core machine busy, and the figures would be about them.
 """
 
-import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
 
-from bench import bare_loop, fleet
+from bench import fleet
 from bench.audit import Asked, asked
-from bench.bare_plan import EVENT, Bare, Done, Template, one_quarantine, sequences
+from bench.bare_plan import CREATE, EVENT, NODE, STATUS, Template
+from bench.bare_runs import BareRuns
 from bench.figures import Figure, percentile
 from bench.fleet import AT_ONCE, FLEET
 from bench.fleet import SAMPLES as SAMPLE_GROUP
@@ -35,9 +37,7 @@ from bench.pace import play
 from bench.quarantine_figures import AIMED_NODES, AIMED_SICK, Burst, figures
 from bench.quarantine_sights import Looking
 from bench.reporters import Reporter
-from bench.wire import Wire
 from controller.announce import CONTROLLER as EVENTS_OF
-from controller.crew import WORKERS
 from kube import paths
 from kube.clock import SYSTEM
 from kube.remediation import Remediation
@@ -55,7 +55,6 @@ _SEEN_WITHIN_S = 60.0
 _ALL_WITHIN_S = 300.0
 _AUDIT_FLUSH_S = 2.0
 _NODE_LEASE_S = 400
-_MOST_REFUSED = 0.05
 _USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{CONTROLLER}"
 
 
@@ -96,17 +95,28 @@ class _Run:
         with Outside(sandbox.admin, paths.nodes(), Node, self._looking.see) as watch:
             fleet.create(sandbox.admin, groups)
             self._looking.ready.wait(count)
-            (controller,) = start_controller(sandbox)
-            try:
-                fleet.wait_led(sandbox.admin)
+            with self._controller():
                 single = self._one_by_one()
+            runs = BareRuns(sandbox, say, self._looking, watch, self._template())
+            floor = runs.one_by_one(self._floor, SAMPLES_PER_S)
+            half = len(self._fresh) // 2
+            least = Asked(done={CREATE: half, STATUS: half, NODE: half}, refused={})
+            bare = [runs.at_once(self._fresh[:half], least)] if half else []
+            runs.forget()
+            with self._controller() as controller:
                 burst = self._at_once(controller)
-            finally:
-                controller.stop()
-            template = self._template()
-            floor = self._bare_one_by_one(template, watch)
-            bare = self._bare_at_once(template, watch, burst.asked)
+            bare.append(runs.at_once(self._fresh[half:], burst.asked.without(least)))
         return figures(single, floor, burst, bare, len(self._sick), len(self._fleet))
+
+    @contextmanager
+    def _controller(self) -> Iterator[ControllerActor]:
+        """Run one controller, from the moment that it leads."""
+        (controller,) = start_controller(self._sandbox)
+        try:
+            fleet.wait_led(self._sandbox.admin)
+            yield controller
+        finally:
+            controller.stop()
 
     def _one_by_one(self) -> tuple[float, ...]:
         names = self._samples
@@ -169,66 +179,6 @@ class _Run:
         self._say("  processor seconds meanwhile: " + ", ".join(f"{n} {s:.1f}" for n, s in spent.items()))
         return burst
 
-    def _bare_one_by_one(self, template: Template, watch: Outside[Node]) -> tuple[float, ...]:
-        """Quarantine nodes by the three requests alone, at the pace of the samples."""
-        pairs = self._looking.bare
-        self._looking.follow(pairs, self._floor)
-        self._say(f"bare, one by one: {len(self._floor)} nodes, {SAMPLES_PER_S:g} a second")
-        wire = Wire(self._sandbox.server, self._sandbox.ca_file)
-
-        def send(one: tuple[int, str]) -> None:
-            number, name = one
-            # Written just before: a heartbeat in between would change the version that the patch has to name.
-            plan = self._bare([one_quarantine(template, node, number) for node in _nodes(watch, [name])])
-            ready = bare_loop.prepared(plan, plan.sequences[0])
-            pairs.begin(name, SYSTEM.monotonic())
-            statuses = bare_loop.play(wire, ready)
-            if any(not 200 <= status < 300 for status in statuses):
-                raise NotMeasured(f"the bare quarantine of {name} was refused: {statuses}")
-
-        timed = [(number / SAMPLES_PER_S, (number, name)) for number, name in enumerate(self._floor)]
-        play(SYSTEM, SYSTEM.monotonic() + 1.0, timed, send)
-        wire.close()
-        if not pairs.wait(len(self._floor), _SEEN_WITHIN_S):
-            raise NotMeasured(f"{len(pairs.missing())} bare quarantines were not seen")
-        return tuple(pairs.seconds().values())
-
-    def _bare_at_once(self, template: Template, watch: Outside[Node], wanted: Asked) -> Done:
-        self._say(
-            f"bare, at once: {WORKERS} connections, as many requests of each kind, a process of its own"
-        )
-        sequences_ = sequences(template, _nodes(watch, self._fresh), wanted, first=len(self._floor))
-        folder = self._sandbox.state_dir / "bare"
-        folder.mkdir()
-        plan, result = folder / "plan.json", folder / "result.json"
-        plan.write_bytes(msgspec.json.encode(self._bare(sequences_)))
-        argv = [sys.executable, "-m", "bench.bare_loop", str(plan), str(result)]
-        process = self._sandbox.spawn("bare-loop", argv)
-        status = process.wait(_ALL_WITHIN_S)
-        if status != 0:
-            raise NotMeasured(
-                f"the bare loop ended with status {status}: {self._sandbox.logs('bare-loop')[-500:]}"
-            )
-        done = msgspec.json.decode(result.read_bytes(), type=Done)
-        if sum(done.refused.values()) > _MOST_REFUSED * done.answered:
-            raise NotMeasured(
-                f"the server refused too much of the bare loop: {done.refused} of {done.answered}"
-            )
-        self._say(
-            f"  {done.answered} requests in {done.ended - done.began:.2f} s; refused: {done.refused or 'none'}"
-        )
-        return done
-
-    def _bare(self, sequences_: Sequence[tuple[Any, ...]]) -> Bare:
-        token = self._sandbox.token_file(SYSTEM_NAMESPACE, CONTROLLER).read_text().strip()
-        return Bare(
-            server=self._sandbox.server,
-            ca_file=str(self._sandbox.ca_file),
-            token=token,
-            connections=WORKERS,
-            sequences=tuple(sequences_),
-        )
-
     def _reporters(self, names: Sequence[str]) -> list[Reporter]:
         folder = self._sandbox.state_dir / "reporters"
         api = connect(
@@ -285,14 +235,6 @@ class _Run:
     def _spent(self, controller: ControllerActor) -> dict[str, float]:
         pids = {name: process.pid for name, process in self._sandbox.control_plane.items()}
         return {name: spent_s(pid) for name, pid in {"controller": controller.process.pid, **pids}.items()}
-
-
-def _nodes(watch: Outside[Node], names: Sequence[str]) -> list[Node]:
-    """Give the nodes as the watch last showed them. Raises NotMeasured."""
-    found = [watch.store.get(name) for name in names]
-    if None in found:
-        raise NotMeasured("a node vanished")
-    return [node for node in found if node is not None]
 
 
 def _sendable(event: dict[str, Any]) -> dict[str, Any]:

@@ -22,12 +22,16 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(
-    single: Sequence[float], floor: Sequence[float], burst: Burst, bare: Done, sick: int, nodes: int
+    single: Sequence[float], floor: Sequence[float], burst: Burst, bare: Sequence[Done], sick: int, nodes: int
 ) -> list[Figure]:
     p50, p99 = percentile(single, 50), percentile(single, 99)
     floor_p50, floor_p99 = percentile(floor, 50), percentile(floor, 99)
-    bare_s = bare.ended - bare.began
-    rate, bare_rate = burst.asked.total / burst.seconds, bare.answered / bare_s
+    bare_s = sum(one.ended - one.began for one in bare)
+    answered, refused = (
+        sum(one.answered for one in bare),
+        sum(sum(one.refused.values()) for one in bare),
+    )
+    rate, bare_rate = burst.asked.total / burst.seconds, answered / bare_s
     three = "the bare three requests, one after the other"
     return [
         Figure(name="condition_to_quarantine_p50_s", value=p50, beside=beside(p50, floor_p50, three)),
@@ -39,8 +43,7 @@ def figures(
             name=f"quarantine_{sick}_s",
             value=burst.seconds,
             aim=15.0 if (sick, nodes) == (AIMED_SICK, AIMED_NODES) else None,
-            beside=beside(burst.seconds, bare_s, f"the bare loop's {bare.answered} requests")
-            + f"; {_PUBLISHED}",
+            beside=beside(burst.seconds, bare_s, f"the bare loop's {answered} requests") + f"; {_PUBLISHED}",
         ),
         Figure(name=f"quarantine_half_of_{sick}_s", value=burst.half_s),
         Figure(
@@ -53,8 +56,8 @@ def figures(
         Figure(name="quarantine_requests", value=burst.asked.total),
         Figure(name="quarantine_requests_refused", value=sum(burst.asked.refused.values())),
         Figure(name="quarantine_requests_per_s", value=rate),
-        Figure(name="bare_requests", value=bare.answered),
-        Figure(name="bare_requests_refused", value=sum(bare.refused.values())),
+        Figure(name="bare_requests", value=answered),
+        Figure(name="bare_requests_refused", value=refused),
         Figure(name="bare_requests_per_s", value=bare_rate),
         Figure(name="bare_s", value=bare_s),
         Figure(name="bare_quarantine_p50_s", value=floor_p50),

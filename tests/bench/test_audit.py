@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench.audit import Kind, asked
+from bench.audit import Asked, Kind, asked
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 US = "system:serviceaccount:nodemend-system:nodemend-controller"
@@ -88,3 +88,12 @@ def test_what_the_audit_record_leaves_out_is_added() -> None:
     found = asked([event()], US, START, START + timedelta(seconds=2))
     assert found.beside(Kind("create", "events"), 3).total == 4
     assert found.beside(Kind("create", "events"), 0) == found
+
+
+def test_what_was_sent_already_is_taken_away() -> None:
+    """As far as it is there: nothing is ever sent a negative number of times."""
+    found = asked(
+        [event(), event(), event("create", "remediations")], US, START, START + timedelta(seconds=2)
+    )
+    sent = Asked(done={Kind("patch", "nodes"): 1, Kind("create", "remediations"): 5}, refused={})
+    assert found.without(sent).done == {Kind("patch", "nodes"): 1, Kind("create", "remediations"): 0}
