@@ -1,7 +1,8 @@
 """Kubernetes Events about a Node's incidents, for `kubectl describe node`. Best effort: never waited for, never the truth.
 
 Events live an hour and may be dropped by the server, so nothing is ever read back from them (the Remediation is the story).
-The queue is bounded; what does not fit is counted and lost.
+The queue is bounded; what does not fit is counted and lost. In a storm Events are the last thing that a busy server needs,
+so there is a pause after each.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 NAMESPACE = "default"  # where Events of cluster-scoped objects live
 CONTROLLER = "nodemend.dev/controller"
+_PAUSE_S = 0.1
 _NOTE_LIMIT = 1000  # the server takes 1,024 bytes
 _NORMAL = frozenset({Phase.RETURNED, Phase.CLEARED, Phase.SUPERSEDED, Phase.REVALIDATING})
 
@@ -67,11 +69,12 @@ def event(announcement: Announcement, instance: str) -> dict[str, Any]:
 class Announcer:
     """One thread and one bounded queue. `lost` counts what was not written."""
 
-    def __init__(self, api: Api, instance: str, *, size: int = 1000) -> None:
+    def __init__(self, api: Api, instance: str, *, size: int = 5000) -> None:
         self._api = api
         self._instance = instance
         self._queue: queue.Queue[Announcement | None] = queue.Queue(size)
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+        self._ending = threading.Event()
         self.lost = 0
 
     def start(self) -> None:
@@ -85,7 +88,8 @@ class Announcer:
             self.lost += 1
 
     def stop(self, timeout_s: float) -> None:
-        """Write what is queued, as far as it goes within `timeout_s` seconds."""
+        """Write what is queued, as far as it goes within `timeout_s` seconds, and without pauses."""
+        self._ending.set()
         try:
             self._queue.put(None, timeout=timeout_s)
         except queue.Full:
@@ -106,3 +110,4 @@ class Announcer:
                 if not refused:
                     log.warning("event.refused", node=announcement.node, error=str(error))
                 refused = True
+            self._ending.wait(_PAUSE_S)

@@ -27,7 +27,7 @@ OPENED_AT_ONCE = (
     64  # a tick ends when its last request does: a storm is taken in slices, so that nothing else waits long
 )
 # How many contained incidents go on meanwhile, so that they never stand still.
-MOVED_ON_AT_LEAST = 4
+MOVED_ON_AT_LEAST = 2
 DELETED_AT_ONCE = 50
 _CROWDED = timedelta(milliseconds=20)
 

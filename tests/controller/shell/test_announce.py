@@ -62,6 +62,19 @@ def test_what_is_said_is_written_beside_the_loop(fails: bool) -> None:
     assert (len(api.names(paths.events("default"))), announcer.lost) == ((0, 2) if fails else (1, 0))
 
 
+def test_events_leave_room_and_hurry_at_the_end() -> None:
+    """While the controller runs there is a pause after each; at its end none is left behind for a pause's sake."""
+    api = FakeApi()
+    announcer = Announcer(api, "pod-1")
+    announcer.start()
+    for number in range(50):
+        announcer.say(msgspec.structs.replace(SAID, incident=f"inc-{number}"))
+    wait_until(lambda: len(api.names(paths.events("default"))) > 0)
+    written = len(api.names(paths.events("default")))
+    announcer.stop(5)
+    assert (written < 50, len(api.names(paths.events("default")))) == (True, 50)
+
+
 def test_a_full_queue_loses_news_and_never_waits() -> None:
     """The loop goes on whatever becomes of Events."""
     hold = threading.Event()
