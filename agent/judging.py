@@ -18,7 +18,7 @@ from agent.state_file import SavedCursor, State
 from checks.check import Check
 from checks.condition import Condition, Status, Unreadable
 from checks.finding import Finding
-from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
+from checks.observation import KERNEL_LOG, Observation, RecordsLost, SourceFailed, SourceRead
 from kube.nodehealth import NodeHealth, SourceState
 from kube.types import Node
 
@@ -167,7 +167,7 @@ class Judging:
                 case RecordsLost(source=name, count=count):
                     held = self.sources.get(name, SourceState(name=name, readable=True))
                     self.sources[name] = msgspec.structs.replace(held, lost=min(held.lost + count, MOST_LOST))
-                case KernelRecord():
+                case _:
                     pass  # a source that has records is followed by SourceRead
 
     def _note(self, name: str, *, readable: bool, error: str = "") -> None:

@@ -15,7 +15,14 @@ import msgspec
 from checks.check import NotEvaluated
 from checks.condition import worst_first
 from checks.finding import Action, Effect, Finding, Part, PartKind, Severity, Urgency
-from kube.nodehealth import HealthFinding, HealthPart, NodeHealthStatus, NotEvaluatedPart, SourceState
+from kube.nodehealth import (
+    HealthFinding,
+    HealthPart,
+    NodeHealthStatus,
+    NotEvaluatedPart,
+    PartState,
+    SourceState,
+)
 
 LIMIT_BYTES = 32 * 1024
 
@@ -88,7 +95,7 @@ def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealt
         boot_id=report.boot_id,
         agent_version=report.agent_version[:64],
         driver=report.driver[:64],
-        parts=tuple(_part(part) for part in report.parts[:_MOST_PARTS]),
+        parts=tuple(_part_state(part) for part in report.parts[:_MOST_PARTS]),
         not_evaluated=tuple(
             NotEvaluatedPart(check=row.check[:63], part=row.part[:253], why=row.why[:_LINE])
             for row in report.not_evaluated[:_MOST_FINDINGS]
@@ -154,6 +161,17 @@ def _things(frame: NodeHealthStatus, findings: Iterable[HealthFinding]) -> int:
 
 def _size(value: msgspec.Struct) -> int:
     return len(msgspec.json.encode(value))
+
+
+def _part_state(part: Part) -> PartState:
+    return PartState(
+        kind=part.kind.value,
+        pci=part.pci[:32],
+        uuid=part.uuid[:128],
+        index=part.index,
+        serial=part.serial[:128],
+        name=part.name[:253],
+    )
 
 
 def _part(part: Part) -> HealthPart:

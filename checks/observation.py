@@ -7,6 +7,9 @@ import msgspec
 KERNEL_LOG = "kernel-log"
 """The `source` of everything that the kernel-log reader hands over; checks of the kernel log heed no other."""
 
+NVML = "nvml"
+"""The `source` of what NVML said, and of its silence."""
+
 
 class KernelRecord(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     """One record of the kernel log (Documentation/ABI/testing/dev-kmsg).
@@ -53,4 +56,105 @@ class SourceRead(msgspec.Struct, frozen=True, kw_only=True, tag="read"):
     seen_at: datetime
 
 
-Observation = KernelRecord | RecordsLost | SourceFailed | SourceRead
+class NvmlError(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of NVML that is no value: the C function, its return code (nvmlReturn_t) and that code's name.
+
+    `name` is nvidia-ml-py's class suffix, such as GpuIsLost; a code that the binding does not know is `Code<number>`.
+    """
+
+    call: str
+    code: int
+    name: str
+
+
+class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU in one round of NVML. `pci` is `dddd:bb:dd` in lower case, as in `checks.finding.Part`.
+
+    A field is empty (None for `mig`) where its call gave an error, which then stands in `errors`; what the hardware does
+    not have at all (NotSupported) is no error. `quiet` says why no call was made to this GPU; then the identity is the
+    last that was read. `index` is NVML's own and may be another one after a reboot.
+    """
+
+    index: int
+    pci: str = ""
+    uuid: str = ""
+    serial: str = ""
+    model: str = ""
+    minor: int | None = None
+    mig: bool | None = None
+    errors: tuple[NvmlError, ...] = ()
+    quiet: str = ""
+
+
+class NvmlRead(msgspec.Struct, frozen=True, kw_only=True, tag="nvml"):
+    """One whole round of NVML: every GPU that the driver counts was asked. `child` numbers the process that asked."""
+
+    seen_at: datetime
+    child: int
+    driver: str
+    library: str
+    count: int
+    gpus: tuple[GpuReading, ...] = ()
+
+
+class NvmlFailed(msgspec.Struct, frozen=True, kw_only=True, tag="nvml-failed"):
+    """NVML as a whole could not be used. `since` is the first failure in a row.
+
+    `fresh` is True where a child process says so that was started after `since`: only then is it not merely our own
+    mapped library that is out of date (LibRmVersionMismatch after a driver upgrade).
+    """
+
+    seen_at: datetime
+    child: int
+    error: NvmlError
+    since: datetime
+    fresh: bool
+
+
+class NvmlHung(msgspec.Struct, frozen=True, kw_only=True, tag="nvml-hung"):
+    """A call has not come back within its deadline. `pci` is empty for a call to no GPU in particular.
+
+    `child_gone` is False while the process that hangs could not be ended, not even by SIGKILL (uninterruptible sleep).
+    """
+
+    seen_at: datetime
+    child: int
+    call: str
+    pci: str
+    uuid: str
+    since: datetime
+    child_gone: bool
+
+
+class NvmlReleased(msgspec.Struct, frozen=True, kw_only=True, tag="nvml-released"):
+    """We hold no handle and ask nothing, because somebody needs the driver: `why` names who."""
+
+    seen_at: datetime
+    why: str
+
+
+class NvmlEvent(msgspec.Struct, frozen=True, kw_only=True, tag="nvml-event"):
+    """One event of NVML's event set; `kind` is its one bit, `data` the XID number for an XID (bit 8, 999 = unknown).
+
+    `pci` is empty where the GPU could not be told from the event.
+    """
+
+    seen_at: datetime
+    boot_id: str
+    kind: int
+    data: int
+    pci: str
+    uuid: str
+
+
+Observation = (
+    KernelRecord
+    | RecordsLost
+    | SourceFailed
+    | SourceRead
+    | NvmlRead
+    | NvmlFailed
+    | NvmlHung
+    | NvmlReleased
+    | NvmlEvent
+)

@@ -24,6 +24,20 @@ class HealthPart(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
+class PartState(HealthPart, frozen=True, kw_only=True):
+    """One part of the machine as it stands. None = not known; it is never guessed.
+
+    `offered`: kubelet gives it to new pods (PodResources GetAllocatableResources). `held`: a pod has it now (List), named
+    in `held_by` as namespace/name. `mig`: MIG is switched on.
+    """
+
+    model: str = ""
+    mig: bool | None = None
+    offered: bool | None = None
+    held: bool | None = None
+    held_by: str = ""
+
+
 class HealthFinding(Struct, frozen=True, kw_only=True):
     """One fault or warning that stands; `severity` Fault makes its condition True, Warning never does."""
 
@@ -59,18 +73,35 @@ class SourceState(Struct, frozen=True, kw_only=True):
     sequence: int | None = None
 
 
+class Released(Struct, frozen=True, kw_only=True):
+    """The agent holds no NVML handle, because of `why`; `by` is the incident that asked, empty for others."""
+
+    since: datetime
+    why: str
+    by: str = ""
+
+
+class LastValidated(Struct, frozen=True, kw_only=True):
+    """The most GPUs that were counted while every one of them answered; what a later count is held against."""
+
+    gpus: int
+    at: datetime
+
+
 class NodeHealthStatus(Struct, frozen=True, kw_only=True):
     observed_at: datetime | None = None
     node_uid: str = msgspec.field(name="nodeUID", default="")
     boot_id: str = msgspec.field(name="bootID", default="")
     agent_version: str = ""
     driver: str = ""
-    parts: tuple[HealthPart, ...] = ()
+    parts: tuple[PartState, ...] = ()
     findings: tuple[HealthFinding, ...] = ()
     not_evaluated: tuple[NotEvaluatedPart, ...] = ()
     sources: tuple[SourceState, ...] = ()
     published_conditions: tuple[str, ...] = ()
     omitted: int = 0
+    released: Released | None = None
+    last_validated: LastValidated | None = None
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -80,10 +111,18 @@ class Expected(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+class Release(Struct, frozen=True, kw_only=True):
+    """The open incident `by` needs the driver free of every handle, until it takes this field away again."""
+
+    by: str
+    since: datetime
+
+
 class NodeHealthSpec(Struct, frozen=True, kw_only=True):
     """`cleared_before`: everything seen up to then was dealt with by a person or a proven repair."""
 
     expected: Expected | None = None
+    release: Release | None = None
     cleared_before: datetime | None = None
     cleared_by: str = ""
 

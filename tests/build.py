@@ -14,7 +14,15 @@ from checks.finding import Action, Effect, Severity, Urgency
 from controller import view
 from controller.incident import latched, name_of, write_mark
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings
-from kube.nodehealth import Expected, HealthFinding, HealthPart, NodeHealth, NodeHealthSpec, NodeHealthStatus
+from kube.nodehealth import (
+    Expected,
+    HealthFinding,
+    HealthPart,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    PartState,
+)
 from kube.policy import (
     BreakerPolicy,
     BudgetPolicy,
@@ -191,7 +199,7 @@ def health(
             node_uid=uid if node_uid is None else node_uid,
             boot_id=boot if boot_id is None else boot_id,
             parts=tuple(
-                HealthPart(kind="gpu", index=i, uuid=f"GPU-{i}", pci=f"0000:{i:02x}:00") for i in range(gpus)
+                PartState(kind="gpu", index=i, uuid=f"GPU-{i}", pci=f"0000:{i:02x}:00") for i in range(gpus)
             ),
             findings=tuple(findings),
             published_conditions=tuple(published),
