@@ -7,7 +7,7 @@ Adding a check = one file here (and its data), one test file.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,12 +27,19 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     `cleared_before`: a person or a proven repair dealt with everything seen up to then (NodeHealth.spec.clearedBefore).
     `parts`: what this machine holds, by PCI address, as far as it could be read.
+    `labels`: the Node's own, empty while the Node was not read. `expected`: the GPUs that NodeHealth.spec.expected asks
+    for, in the words of `expected_source`. `last_validated`: the most GPUs that were ever counted on this Node while
+    every one of them answered (NodeHealth.status.lastValidated). None = nobody says.
     """
 
     now: datetime
     boot_id: str
     cleared_before: datetime | None = None
     parts: tuple[Part, ...] = ()
+    labels: Mapping[str, str] = {}
+    expected: int | None = None
+    expected_source: str = ""
+    last_validated: int | None = None
     settings: dict[str, Any] = {}
 
 
