@@ -22,7 +22,8 @@ _DURATION = re.compile(r"(?:\d+(?:ms|h|m|s))+")
 _DURATION_PART = re.compile(r"(\d+)(ms|h|m|s)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _LONGEST = timedelta(days=366)
-_LIMIT = re.compile(r"(\d{1,6})(%?)")
+# What the CRD's pattern admits, so that a policy that was accepted can also be read.
+_LIMIT = re.compile(r"([1-9][0-9]?|100)(%)|([1-9][0-9]{0,4})")
 _MOST_ATTEMPTS = 10
 _LONGEST_LADDER = 20  # attempts of all rungs together: the persisted story has to hold them
 
@@ -35,10 +36,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     percent: bool
 
     def of(self, nodes: int) -> int:
-        """Give the limit for a pool of `nodes`: a percentage is rounded down and is at least 1, unless it is 0."""
-        if not self.percent:
-            return self.number
-        return max(1, nodes * self.number // 100) if self.number else 0
+        """Give the limit for a pool of `nodes`: a percentage is rounded down and is at least 1."""
+        return max(1, nodes * self.number // 100) if self.percent else self.number
 
 
 class RungTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,14 +202,11 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_limit(text: str) -> Limit:
-    """Read `10%` or `3`. Raises ValueError for anything else, and for more than 100%."""
+    """Read `10%` or `3`: 1% to 100%, or 1 to 99999 nodes. Raises ValueError for anything else."""
     match = _LIMIT.fullmatch(text)
     if match is None:
-        raise ValueError("is no limit; write a percentage like 10% or a number of nodes like 3")
-    limit = Limit(text=text, number=int(match[1]), percent=bool(match[2]))
-    if limit.percent and limit.number > 100:
-        raise ValueError("is more than 100%")
-    return limit
+        raise ValueError("is no limit; write 1% to 100%, or a number of nodes from 1 to 99999")
+    return Limit(text=text, number=int(match[1] or match[3]), percent=bool(match[2]))
 
 
 def parse_moment(text: str) -> datetime:

@@ -79,7 +79,7 @@ REFUSED = [
     ({"budget": {"maxRepairsInFlight": 0}}, "budget.maxRepairsInFlight", "equal to 1", "no repair in flight"),
     ({"budget": {"maxUnavailable": "0%"}}, "budget.maxUnavailable", "should match", "nothing may be out"),
     ({"budget": {"maxUnavailable": "101%"}}, "budget.maxUnavailable", "should match", "beyond everything"),
-    ({"budget": {"maxQuarantined": "3"}}, "budget.maxQuarantined", "should match", "no per cent sign"),
+    ({"budget": {"maxQuarantined": "0"}}, "budget.maxQuarantined", "should match", "no node at all"),
     ({"breaker": {"window": "0h"}}, "breaker.window", "longer than 0s", "a breaker without a window"),
     ({"breaker": {"threshold": "ten"}}, "breaker.threshold", "should match", "a threshold in words"),
     ({"sinks": ["On Call"]}, "sinks[0]", "should match", "a sink that no configuration can name"),
@@ -107,6 +107,9 @@ def test_a_policy_that_cannot_work_is_refused_with_its_field(
         pytest.param({"rules": [{"conditions": ["GpuXidError"]}]}, id="a rule for a whole condition"),
         pytest.param(
             {"budget": {"maxUnavailable": "100%", "maxQuarantined": "1%"}}, id="shares at their ends"
+        ),
+        pytest.param(
+            {"budget": {"maxUnavailable": "2"}, "breaker": {"threshold": "99999"}}, id="numbers of nodes"
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """The schemas in manifests/crds and the structs in kube/ describe the same objects, field by field, so they cannot drift."""
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only this test reads YAML
 
 from checks.finding import Action, Effect, PartKind, Severity, Urgency
+from controller.terms import parse_limit
 from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.policy import PolicySpec, RemediationPolicy
 from kube.remediation import Remediation
@@ -199,6 +202,27 @@ def test_an_empty_policy_means_the_same_to_the_server_and_to_the_controller() ->
     schema = schema_of("remediationpolicies.yaml")["properties"]["spec"]
 
     assert msgspec.json.decode(msgspec.json.encode(PolicySpec())) == with_defaults(schema)
+
+
+LIMITS = [
+    *[(text, True) for text in ("1%", "10%", "99%", "100%", "1", "3", "10", "101", "99999")],
+    *[(text, False) for text in ("", "0", "0%", "101%", "1000%", "03", "07%", "100000", "-1", "+1", "10.5%")],
+    *[(text, False) for text in ("1e3", "10 %", " 10%", "10%\n", "%", "ten", "٣", "10%%", "10%3")],
+]
+
+
+@pytest.mark.parametrize("field", ["budget.maxUnavailable", "budget.maxQuarantined", "breaker.threshold"])
+@pytest.mark.parametrize(("text", "good"), LIMITS)
+def test_server_and_controller_read_the_same_limits(field: str, text: str, good: bool) -> None:
+    """A limit that the schema admits is one that the controller can read, and the other way round."""
+    group, name = field.split(".")
+    spec = schema_of("remediationpolicies.yaml")["properties"]["spec"]
+    schema = spec["properties"][group]["properties"][name]
+    pattern = schema["pattern"].replace("$", r"\Z")  # the server's `$` is the very end of the text
+
+    assert (bool(re.search(pattern, text)) and len(text) <= schema["maxLength"]) == good
+    with nullcontext() if good else pytest.raises(ValueError, match="is no limit"):
+        parse_limit(text)
 
 
 @pytest.mark.parametrize(("file", "struct"), STRUCTS)
