@@ -1,4 +1,4 @@
-"""Finds the Kubernetes programs a sandbox needs, or builds them once: `python -m sandbox.programs` does so ahead.
+"""Finds the Kubernetes programs a sandbox needs, or builds them once: `python -m sandbox.programs [kubelet]` does so ahead.
 
 Order: the folder that KUBEBUILDER_ASSETS names, then our cache, then (kubectl only) the PATH, then a build into the cache,
 `$XDG_CACHE_HOME/nodemend/MODULE/VERSION/bin`. A program found outside the cache counts only with the wanted minor version,
@@ -12,18 +12,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.go_modules import GoModule, MissingProgramError, Progress, build, find_go
 
-__all__ = ["ALL", "MissingProgramError", "find_or_build", "wanted_modules"]
+__all__ = ["ALL", "KUBELET", "MissingProgramError", "find_or_build", "wanted_modules"]
 
 KUBERNETES = "v1.37.2"  # the newest that builds; serves DeviceTaintRule as resource.k8s.io/v1
 ETCD = "v3.6.16"
 KWOK = "v0.7.0"
 ALL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+KUBELET = "kubelet"  # only when asked for: most machines and uses need no real node (`sandbox.kubelet_node`)
 _LOCK_WITHIN_S = 2 * 3600.0
 _VERSION = re.compile(r"v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?")
 
@@ -33,7 +34,7 @@ def wanted_modules(env: Mapping[str, str]) -> tuple[GoModule, ...]:
     version = env.get("NODEMEND_KUBERNETES_VERSION") or KUBERNETES
     if not _VERSION.fullmatch(version):
         raise ValueError(f"NODEMEND_KUBERNETES_VERSION={version}: write it as in {KUBERNETES}")
-    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", KUBELET)
     return (
         GoModule(
             name="etcd",
@@ -59,7 +60,8 @@ def find_or_build(
     """Return where each program is, after building what is missing.
 
     `progress` is told in words what happens, at least every 15 s while it builds, always from the calling thread.
-    Raises MissingProgramError naming what this machine lacks, and KeyError for a name that is not in `ALL`.
+    Raises MissingProgramError naming what this machine lacks, and KeyError for a name that is neither in `ALL` nor
+    `KUBELET`.
     """
     modules = {name: module for module in wanted_modules(env) for name in module.packages}
     wanted = {name: modules[name] for name in names}
@@ -171,8 +173,15 @@ def _build_lock(cache: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    """Build all programs ahead of time and print where they are; 3 where this machine lacks something."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build all programs ahead of time and print where they are; 3 where this machine lacks something.
+
+    `kubelet` among the arguments builds that one too.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given not in ([], [KUBELET]):
+        sys.stderr.write(f"{' '.join(given)}: no argument, or {KUBELET}\n")
+        return 2
     began = time.monotonic()
 
     def show(line: str) -> None:
@@ -180,7 +189,7 @@ def main() -> int:
         sys.stderr.flush()
 
     try:
-        programs = find_or_build(progress=show)
+        programs = find_or_build((*ALL, *given), progress=show)
     except MissingProgramError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -97,6 +97,20 @@ def test_what_the_assets_lack_is_built(tmp_path: Path, name: str, version: str |
     assert lines[0] == f"KUBEBUILDER_ASSETS: {assets}/{said}"
 
 
+def test_kubelet_is_built_only_when_asked_for(tmp_path: Path) -> None:
+    """It takes minutes, and most uses run no real node; it comes from the same sources as the other programs."""
+    assets = tmp_path / "assets"
+    for name in programs.ALL:
+        _program(assets, name)
+    env = _machine(tmp_path, KUBEBUILDER_ASSETS=str(assets))
+
+    assert programs.KUBELET not in programs.find_or_build(progress=_ignore, env=env)
+    found = programs.find_or_build([programs.KUBELET], progress=_ignore, env=env)
+
+    kept = tmp_path / "cache/nodemend/kubernetes" / programs.KUBERNETES / "bin/kubelet"
+    assert found == {programs.KUBELET: kept}
+
+
 def test_a_build_is_kept(tmp_path: Path) -> None:
     """The second start finds everything in the cache, by version, and needs no Go."""
     env = _machine(tmp_path)
