@@ -11,6 +11,7 @@ from kube.types import ObjectMeta, Struct
 
 GROUP = "nodemend.dev"
 VERSION = "v1alpha1"
+CLEARED_LIMIT = 64
 
 
 class HealthPart(Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class SourceState(Struct, frozen=True, kw_only=True):
 
 
 class Released(Struct, frozen=True, kw_only=True):
-    """The agent holds no NVML handle, because of `why`; `by` is the incident that asked, empty for others."""
+    """The agent holds no NVML handle, because of `why`; `by` is what `spec.release.by` asked, empty for others."""
 
     since: datetime
     why: str
@@ -112,19 +113,39 @@ class Expected(Struct, frozen=True, kw_only=True):
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """The open incident `by` needs the driver free of every handle, until it takes this field away again."""
+    """An open incident needs the driver free of every handle, until it takes this field away again.
+
+    `by` is the Job name of the repair attempt that asks, so that an answer to an earlier attempt is never taken for one to
+    this. The agent answers with the same word in `status.released.by`.
+    """
 
     by: str
     since: datetime
 
 
+class ClearedPart(Struct, frozen=True, kw_only=True):
+    """What was seen of one part up to `before` was dealt with by the repair `by`; other parts' findings stand as they are.
+
+    `before` is by the machine's own clock, as the repair's Job read it there: the agent's findings are dated by the same one.
+    """
+
+    uuid: str = ""
+    pci: str = ""
+    before: datetime
+    by: str = ""
+
+
 class NodeHealthSpec(Struct, frozen=True, kw_only=True):
-    """`cleared_before`: everything seen up to then was dealt with by a person or a proven repair."""
+    """`cleared_before`: everything seen up to then was dealt with by a person or a proven repair of the entire node.
+
+    `cleared`: the same for single parts, one entry a part, oldest first, at most CLEARED_LIMIT.
+    """
 
     expected: Expected | None = None
     release: Release | None = None
     cleared_before: datetime | None = None
     cleared_by: str = ""
+    cleared: tuple[ClearedPart, ...] = ()
 
 
 class NodeHealth(Struct, frozen=True, kw_only=True):

@@ -63,6 +63,26 @@ class NodeBefore(Struct, frozen=True, kw_only=True):
     applied_version: str = ""
 
 
+class ClientLabel(Struct, frozen=True, kw_only=True):
+    """A label of the Node that lets a client of the GPUs run there, and its value before we switched it off."""
+
+    key: str
+    before: str
+
+
+class StoppedClients(Struct, frozen=True, kw_only=True):
+    """The clients of the GPUs that a reset has to stop, written down before the first of them is.
+
+    `applied_at` and `applied_version` are set once all labels were seen switched off, and at which resourceVersion of the
+    Node: from then on one that reads otherwise was changed by somebody else, unless the view is older than that version.
+    """
+
+    labels: tuple[ClientLabel, ...] = ()
+    at: datetime
+    applied_at: datetime | None = None
+    applied_version: str = ""
+
+
 class BlockedPod(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
@@ -81,9 +101,19 @@ class DrainRecord(Struct, frozen=True, kw_only=True):
     urgency: str = ""
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
-    """One run of a repair or of the revalidation. `result` is empty while it runs, else Succeeded or Failed.
+class RepairTarget(Struct, frozen=True, kw_only=True):
+    """One GPU that a repair is about. `reset_at` is when its Job saw it answer again, by the machine's own clock."""
 
+    uuid: str
+    pci: str = ""
+    reset_at: datetime | None = None
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One run of a repair or of the revalidation. `result` is empty while it runs, else Succeeded, Failed or Refused.
+
+    Refused: this repair is not for this node, or could not be prepared; nothing was done and the next rung follows.
+    `released_at` is when the agent said that it holds no handle of the driver any more (reset of a GPU).
     `submitted_at` is set once the Job was created: from then on it is never created again, even if it vanishes.
     `job_failed_at` is when its Job failed, which for a reboot is not yet the end: the machine may be on its way down.
     """
@@ -100,6 +130,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     result: str = ""
     message: str = ""
     job_failed_at: datetime | None = None
+    targets: tuple[RepairTarget, ...] = ()
+    released_at: datetime | None = None
 
 
 class Notification(Struct, frozen=True, kw_only=True):
@@ -127,7 +159,7 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 
 
 class RemediationStatus(Struct, frozen=True, kw_only=True):
-    """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
+    """`stopped` are the GPU clients that the latest reset switched off. `others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
     `held_since` is since when `held_by` holds. `repaired_at` is the person's word (annotation) that was acted on; the same
     word never counts twice. `cleared_before` is up to when that word covers what was seen: it was written by the clock of a
@@ -150,6 +182,7 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     repaired_at: datetime | None = None
     cleared_before: datetime | None = None
     held_since: datetime | None = None
+    stopped: StoppedClients | None = None
 
 
 class Remediation(Struct, frozen=True, kw_only=True):

@@ -107,6 +107,7 @@ class Volume(Struct, frozen=True, kw_only=True):
 
 class PodSpec(Struct, frozen=True, kw_only=True):
     node_name: str = ""
+    node_selector: dict[str, str] = {}
     scheduler_name: str = ""
     priority_class_name: str = ""
     termination_grace_period_seconds: int | None = None
