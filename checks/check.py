@@ -22,24 +22,47 @@ class CheckDefect(Exception):
     """A check, its reasons or its data are wrong: said at load, naming the module and the row."""
 
 
+class Clearing(msgspec.Struct, frozen=True, kw_only=True):
+    """A proven repair dealt with everything that was seen of one part up to `before` (NodeHealth.spec.cleared)."""
+
+    uuid: str = ""
+    pci: str = ""
+    before: datetime
+
+    def covers(self, part: Part) -> bool:
+        """Tell whether this is about `part`: by UUID where both have one, else by PCI address."""
+        if self.uuid and part.uuid:
+            return self.uuid == part.uuid
+        return bool(self.pci) and self.pci == part.pci
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a judgement may depend on beside observations.
 
-    `cleared_before`: a person or a proven repair dealt with everything seen up to then (NodeHealth.spec.clearedBefore).
+    `cleared_before`: a person or a proven repair dealt with everything seen up to then (NodeHealth.spec.clearedBefore);
+    `clearings`: the same for single parts, whose neighbours stay as they are.
     `parts`: what this machine holds, by PCI address, as far as it could be read.
     `labels`: the Node's own, empty while the Node was not read. `expected`: the GPUs that NodeHealth.spec.expected asks
     for, in the words of `expected_source`. `last_validated`: the most GPUs that were ever counted on this Node while
-    every one of them answered (NodeHealth.status.lastValidated). None = nobody says.
+    every one of them answered (NodeHealth.status.lastValidated), `last_validated_pci` where they were, as far as that is
+    remembered. None = nobody says.
+    `nvml`: whether this agent asks NVML at all. `bus`: the PCI addresses of the GPUs that sysfs shows, None while it could
+    not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
     """
 
     now: datetime
     boot_id: str
     cleared_before: datetime | None = None
+    clearings: tuple[Clearing, ...] = ()
     parts: tuple[Part, ...] = ()
     labels: Mapping[str, str] = {}
     expected: int | None = None
     expected_source: str = ""
     last_validated: int | None = None
+    last_validated_pci: tuple[str, ...] = ()
+    nvml: bool = False
+    bus: tuple[str, ...] | None = None
+    bus_error: str = ""
     settings: dict[str, Any] = {}
 
 
@@ -57,11 +80,15 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     `not_yet` says why nothing can be said so far (the source was never read, and has not failed three times): a
     condition is then left exactly as it stands, and not published where there is none. A finding outranks it. Whoever
     does not heed it sees `unreadable`, which is set with it: reading nothing is never False.
+
+    `exists` says whether the class has a part on this machine, where the check knows better than `applies`: a GPU that is
+    expected and gone is a part of its class, and what cannot be seen here at all is none.
     """
 
     findings: tuple[Finding, ...] = ()
     unreadable: Unreadable | None = None
     not_yet: str = ""
+    exists: bool | None = None
     not_evaluated: tuple[NotEvaluated, ...] = ()
     memory: Any = None
 
