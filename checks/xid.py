@@ -5,9 +5,9 @@
 something away turn this condition True. The message names each sick part with its reason.
 
 **How it is detected.** From the kernel log as it is written. A reason stands from its first line until the node boots
-again or a person or a proven repair clears it (`spec.clearedBefore` of the node's NodeHealth); silence of the log does
-not heal. Lines of programs (XID 13, 31, 43, 45 and their like), of codes that nobody knows and of lines that cannot be
-placed are shown in NodeHealth as warnings and never take a node out.
+again or a person or a proven repair clears it (`spec.clearedBefore` of the node's NodeHealth, `spec.cleared` for a GPU
+that was reset alone); silence of the log does not heal. Lines of programs (XID 13, 31, 43, 45 and their like), of codes
+that nobody knows and of lines that cannot be placed are shown in NodeHealth as warnings and never take a node out.
 
 **What nodemend does.** What the reason's row says: its effect, its urgency and its action. Lines that did not come from
 the kernel itself never count, except in a drill, which is marked as one.
@@ -18,13 +18,13 @@ the kernel itself never count, except in a drill, which is marked as one.
 **Unknown** means that the kernel log cannot be read: see KernelLogUnreadable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, assert_never
 
 import msgspec
 
-from checks.check import Check, Context, Judgement
+from checks.check import Check, Clearing, Context, Judgement
 from checks.condition import Healthy, Unreadable
 from checks.finding import Finding, Part, PartKind
 from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
@@ -64,7 +64,8 @@ class XidMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept between judgements and over restarts of the agent; all of it ends with the boot.
 
     `last_sequence` makes reading the log again harmless. `applied` is the newest clearing that was acted on, so that a
-    fault seen after it stands even where this machine's clock lags behind the one that cleared.
+    fault seen after it stands even where this machine's clock lags behind the one that cleared; `applied_clearings` are
+    those of single parts.
     """
 
     boot_id: str = ""
@@ -77,12 +78,13 @@ class XidMemory(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
     omitted: int = 0
     applied: datetime | None = None
+    applied_clearings: tuple[Clearing, ...] = ()
 
 
 def judge(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
     """Judge what the kernel log said. Never raises for any observation; the same records judged twice change nothing."""
     before = _adopt(memory, context)
-    cleared = None if context.cleared_before == before.applied else context.cleared_before
+    dealt_with = _dealt_with(before, context)
     judging = _Judging(before, context)
     # By sequence, so that a batch that arrives shuffled loses none; whether the log can be read goes by what came last.
     for record in sorted((o for o in observations if isinstance(o, KernelRecord)), key=lambda r: r.sequence):
@@ -93,8 +95,7 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
         lost = judging.ledger.omitted - before.omitted
         judging.ledger.see(FINDINGS_OMITTED, NODE, context.now, "", count=lost)
     findings = judging.ledger.findings(judging.identify)
-    if cleared is not None:
-        findings = tuple(finding for finding in findings if finding.last_seen > cleared)
+    findings = tuple(finding for finding in findings if not dealt_with(finding))
     after = judging.memory(findings)
     unreadable, not_yet = _why_unreadable(after)
     return Judgement(findings=findings, unreadable=unreadable, not_yet=not_yet, memory=after)
@@ -109,7 +110,11 @@ def restore(findings: Sequence[Finding], memory: Any) -> XidMemory:
     boot_id = kept.boot_id or (findings[0].boot_id if findings else "")
     accounts = {finding.key(): finding for finding in kept.findings}
     ours = [
-        f for f in findings if f.boot_id == boot_id and (kept.applied is None or f.last_seen > kept.applied)
+        f
+        for f in findings
+        if f.boot_id == boot_id
+        and (kept.applied is None or f.last_seen > kept.applied)
+        and not any(one.covers(f.part) and f.last_seen <= one.before for one in kept.applied_clearings)
     ]
     for finding in ours[:MAX_FINDINGS]:
         held = accounts.get(finding.key())
@@ -126,14 +131,26 @@ def _adopt(memory: Any, context: Context) -> XidMemory:
     return msgspec.structs.replace(
         kept,
         boot_id=kept.boot_id or context.boot_id,
-        findings=_without_cleared(kept, context.cleared_before),
+        findings=_without_cleared(kept, context),
     )
 
 
-def _without_cleared(memory: XidMemory, cleared: datetime | None) -> tuple[Finding, ...]:
-    if cleared is None or cleared == memory.applied:
-        return memory.findings
-    return tuple(finding for finding in memory.findings if finding.last_seen > cleared)
+def _without_cleared(memory: XidMemory, context: Context) -> tuple[Finding, ...]:
+    dealt_with = _dealt_with(memory, context)
+    return tuple(finding for finding in memory.findings if not dealt_with(finding))
+
+
+def _dealt_with(memory: XidMemory, context: Context) -> Callable[[Finding], bool]:
+    """Give what tells the findings that a clearing ends on which this memory has not acted yet."""
+    everything = None if context.cleared_before == memory.applied else context.cleared_before
+    parts = [one for one in context.clearings if one not in memory.applied_clearings]
+
+    def dealt_with(finding: Finding) -> bool:
+        if everything is not None and finding.last_seen <= everything:
+            return True
+        return any(one.covers(finding.part) and finding.last_seen <= one.before for one in parts)
+
+    return dealt_with
 
 
 class _Judging:
@@ -196,6 +213,7 @@ class _Judging:
             failure=self._failure,
             omitted=self.ledger.omitted,
             applied=self._context.cleared_before or self._before.applied,
+            applied_clearings=self._context.clearings or self._before.applied_clearings,
         )
 
     def _readable(self) -> None:
@@ -213,10 +231,18 @@ class _Judging:
         if line is None:
             return
         when = record.seen_at if record.happened_at is None else min(record.happened_at, record.seen_at)
+        if record.happened_at is None or not self._was_cleared(line, when):
+            self._take_line(line, record, when)
+
+    def _was_cleared(self, line: Line, when: datetime) -> bool:
+        """Tell what a repair or a person dealt with already, where a record is read that waited for us in the log."""
         cleared = self._context.cleared_before
-        if record.happened_at is not None and cleared is not None and when <= cleared:
-            return
-        self._take_line(line, record, when)
+        if cleared is not None and when <= cleared:
+            return True
+        if not isinstance(line, XidLine | OffBusLine):
+            return False
+        gpu = self.identify(_gpu(line.pci))
+        return any(one.covers(gpu) and when <= one.before for one in self._context.clearings)
 
     def _take_line(self, line: Line, record: KernelRecord, when: datetime) -> None:
         text, drill = record.text, record.drill

@@ -126,7 +126,7 @@ class Release(Struct, frozen=True, kw_only=True):
 class ClearedPart(Struct, frozen=True, kw_only=True):
     """What was seen of one part up to `before` was dealt with by the repair `by`; other parts' findings stand as they are.
 
-    `before` is by the machine's own clock, as the repair's Job read it there: the agent's findings are dated by the same one.
+    `before` is by the machine's own clock, as the repair's Job read it there: the agent dates its findings by it too.
     """
 
     uuid: str = ""

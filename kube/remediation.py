@@ -159,11 +159,12 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 
 
 class RemediationStatus(Struct, frozen=True, kw_only=True):
-    """`stopped` are the GPU clients that the latest reset switched off. `others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
+    """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
-    `held_since` is since when `held_by` holds. `repaired_at` is the person's word (annotation) that was acted on; the same
-    word never counts twice. `cleared_before` is up to when that word covers what was seen: it was written by the clock of a
-    person's machine, and never reaches beyond the moment in which the controller heard it.
+    `stopped` are the clients that the latest reset of GPUs switched off. `held_since` is since when `held_by` holds.
+    `repaired_at` is the person's word (annotation) that was acted on; the same word never counts twice. `cleared_before` is
+    up to when that word covers what was seen: it was written by the clock of a person's machine, and never reaches beyond
+    the moment in which the controller heard it.
     """
 
     phase: Phase = Phase.SUSPECTED
