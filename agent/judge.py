@@ -26,6 +26,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     cleared_before: datetime | None = None
     parts: tuple[Part, ...] = ()
     parts_known: bool = False
+    labels: Mapping[str, str] = {}
+    expected: int | None = None
+    expected_source: str = ""
+    last_validated: int | None = None
     blind: Unreadable | None = None
 
 
@@ -83,6 +87,10 @@ def judge(
         boot_id=around.boot_id,
         cleared_before=around.cleared_before,
         parts=around.parts,
+        labels=around.labels,
+        expected=around.expected,
+        expected_source=around.expected_source,
+        last_validated=around.last_validated,
         settings={**check.default_settings, **settings},
     )
     judgement, broken, failures = _run(check, before, observations, context)

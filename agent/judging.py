@@ -14,12 +14,13 @@ from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
 from agent.judge import CheckState, Surroundings, judge, restore
+from agent.parts import Known, identity, learn, most, parts_of
 from agent.state_file import SavedCursor, State
 from checks.check import Check
 from checks.condition import Condition, Status, Unreadable
 from checks.finding import Finding
 from checks.observation import KERNEL_LOG, Observation, RecordsLost, SourceFailed, SourceRead
-from kube.nodehealth import NodeHealth, SourceState
+from kube.nodehealth import Expected, NodeHealth, NodeHealthSpec, PartState, Release, Released, SourceState
 from kube.types import Node
 
 BOOT_ID_UNREADABLE = "BootIdUnreadable"
@@ -38,6 +39,8 @@ class Judging:
         self.cursor: Cursor | None = None
         self.inventory = Inventory()
         self.inventory_error = ""
+        self.known = Known()
+        self.release: Release | None = None
         self.boot_error = ""
         self.node_uid = ""
         self._around = Surroundings(boot_id="")
@@ -53,6 +56,8 @@ class Judging:
         self.boot_error = ""
         self.cursor = None
         self.sources = {}
+        self.known = Known(last_validated=self.known.last_validated)
+        self._recount()
         self.states = {
             name: CheckState(
                 condition=state.condition,
@@ -104,8 +109,49 @@ class Judging:
             return new
         new = reading != self.inventory or bool(self.inventory_error) or not self._around.parts_known
         self.inventory, self.inventory_error = reading, ""
-        self._around = msgspec.structs.replace(self._around, parts=reading.parts, parts_known=True)
+        self._around = msgspec.structs.replace(self._around, parts_known=True)
+        self._recount()
         return new
+
+    @property
+    def parts(self) -> tuple[PartState, ...]:
+        """What this machine holds, as the inventory and NVML say it together."""
+        return parts_of(self.inventory, self.known)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The Node's labels as last read."""
+        return self._around.labels
+
+    @property
+    def cleared_before(self) -> datetime | None:
+        return self._around.cleared_before
+
+    def _recount(self) -> None:
+        validated = self.known.last_validated
+        self._around = msgspec.structs.replace(
+            self._around,
+            parts=tuple(identity(part) for part in self.parts),
+            last_validated=validated.gpus if validated is not None else None,
+        )
+
+    def ask(self, spec: NodeHealthSpec) -> bool:
+        """Take NodeHealth.spec as it stands now; give whether anything in it is new."""
+        cleared = self.clear(spec.cleared_before)
+        expected = spec.expected or Expected()
+        around = msgspec.structs.replace(
+            self._around, expected=expected.gpus, expected_source=expected.source
+        )
+        new = cleared or around != self._around or spec.release != self.release
+        self._around, self.release = around, spec.release
+        return new
+
+    def see(self, node: Node) -> bool:
+        """Take the labels of a fresh read of our Node; give whether they are new."""
+        if node.metadata.labels == self._around.labels:
+            return False
+        self._around = msgspec.structs.replace(self._around, labels=node.metadata.labels)
+        return True
 
     def clear(self, cleared_before: datetime | None) -> bool:
         """Take NodeHealth.spec.clearedBefore; give whether that is new."""
@@ -121,6 +167,9 @@ class Judging:
         machine and boot the faults stand as before, since the kernel said them of the machine; only their publishing
         begins afresh.
         """
+        self.see(node)
+        if health is not None:
+            self.ask(health.spec)
         if node.metadata.uid == self.node_uid:
             return
         first = not self.node_uid
@@ -132,7 +181,10 @@ class Judging:
             for check in self._checks
         }
         if health is not None:
-            self.clear(health.spec.cleared_before)
+            if health.status.node_uid == self.node_uid:
+                validated = most(self.known.last_validated, health.status.last_validated)
+                self.known = msgspec.structs.replace(self.known, last_validated=validated)
+                self._recount()
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             for check in self._checks if first else ():
                 ours = [finding for condition, finding in latched if condition == check.condition]
@@ -142,6 +194,10 @@ class Judging:
     def judge(self, observations: Sequence[Observation], cursor: Cursor | None, now: datetime) -> bool:
         """Run all checks; give whether a condition is another than before."""
         before = self.conditions()
+        known = learn(self.known, observations)
+        if known != self.known:
+            self.known = known
+            self._recount()
         self.states = {
             check.name: judge(
                 check,
@@ -196,7 +252,9 @@ class Judging:
             for finding in self.states[check.name].findings
         )
 
-    def report(self, agent_version: str, published: tuple[str, ...]) -> node_health.Report:
+    def report(
+        self, agent_version: str, published: tuple[str, ...], released: Released | None = None
+    ) -> node_health.Report:
         """Say all that NodeHealth is to hold."""
         sequence = self.cursor.sequence if self.cursor is not None else None
         sources = [
@@ -209,12 +267,14 @@ class Judging:
             node_uid=self.node_uid,
             boot_id=self.boot_id,
             agent_version=agent_version,
-            driver=self.inventory.driver,
-            parts=self.inventory.parts,
+            driver=self.known.driver or self.inventory.driver,
+            parts=self.parts,
             findings=self.findings(),
             not_evaluated=tuple(row for state in self.states.values() for row in state.not_evaluated),
             sources=tuple(sources),
             published=published,
+            released=released,
+            last_validated=self.known.last_validated,
         )
 
     def state(self, now: datetime) -> State:

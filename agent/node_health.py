@@ -18,9 +18,11 @@ from checks.finding import Action, Effect, Finding, Part, PartKind, Severity, Ur
 from kube.nodehealth import (
     HealthFinding,
     HealthPart,
+    LastValidated,
     NodeHealthStatus,
     NotEvaluatedPart,
     PartState,
+    Released,
     SourceState,
 )
 
@@ -40,11 +42,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     agent_version: str
     driver: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartState, ...] = ()
     findings: tuple[tuple[str, Finding], ...] = ()
     not_evaluated: tuple[NotEvaluated, ...] = ()
     sources: tuple[SourceState, ...] = ()
     published: tuple[str, ...] = ()
+    released: Released | None = None
+    last_validated: LastValidated | None = None
 
 
 class Change(StrEnum):
@@ -77,7 +81,8 @@ def _facts(report: Report) -> tuple[Any, ...]:
     )
     sources = tuple((source.name, source.readable, source.error) for source in report.sources)
     identity = (report.node_uid, report.boot_id, report.agent_version, report.driver, report.parts)
-    return (faults, sources, identity, report.not_evaluated, report.published)
+    nvml = (report.released, report.last_validated.gpus if report.last_validated is not None else None)
+    return (faults, sources, identity, nvml, report.not_evaluated, report.published)
 
 
 def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealthStatus:
@@ -95,13 +100,15 @@ def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealt
         boot_id=report.boot_id,
         agent_version=report.agent_version[:64],
         driver=report.driver[:64],
-        parts=tuple(_part_state(part) for part in report.parts[:_MOST_PARTS]),
+        parts=tuple(_cut(part) for part in report.parts[:_MOST_PARTS]),
         not_evaluated=tuple(
             NotEvaluatedPart(check=row.check[:63], part=row.part[:253], why=row.why[:_LINE])
             for row in report.not_evaluated[:_MOST_FINDINGS]
         ),
         sources=tuple(msgspec.structs.replace(s, error=s.error[:_LINE]) for s in report.sources),
         published_conditions=report.published,
+        released=report.released,
+        last_validated=report.last_validated,
     )
     return _fitted(
         whole,
@@ -163,14 +170,16 @@ def _size(value: msgspec.Struct) -> int:
     return len(msgspec.json.encode(value))
 
 
-def _part_state(part: Part) -> PartState:
-    return PartState(
-        kind=part.kind.value,
+def _cut(part: PartState) -> PartState:
+    """Cut every text to what the schema admits."""
+    return msgspec.structs.replace(
+        part,
         pci=part.pci[:32],
         uuid=part.uuid[:128],
-        index=part.index,
         serial=part.serial[:128],
         name=part.name[:253],
+        model=part.model[:128],
+        held_by=part.held_by[:317],
     )
 
 

@@ -6,7 +6,6 @@ is handed over as a value, since the judging loop lives in another thread.
 
 import threading
 from collections.abc import Callable
-from datetime import datetime
 from random import Random
 
 import msgspec
@@ -16,7 +15,7 @@ from agent.pacing import Backoff, stretched
 from kube import paths
 from kube.api import Api, ApiError, NotFound
 from kube.clock import Clock
-from kube.nodehealth import NodeHealth
+from kube.nodehealth import NodeHealth, NodeHealthSpec
 from kube.types import Node
 
 LOOK_S = 30.0
@@ -42,13 +41,13 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     """There is no Node object of our name."""
 
 
-class Cleared(msgspec.Struct, frozen=True, kw_only=True):
-    """NodeHealth.spec.clearedBefore as it stands now."""
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """NodeHealth.spec as it stands now."""
 
-    before: datetime | None
+    spec: NodeHealthSpec
 
 
-News = Met | Seen | Gone | Cleared
+News = Met | Seen | Gone | Asked
 
 
 class Mailbox:

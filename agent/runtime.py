@@ -26,7 +26,7 @@ from agent.lease import LeaseKeeper
 from agent.machine import BOOT_LOOK_S, Machine
 from agent.metrics import Metrics
 from agent.node_health import Change, kernel_log_position
-from agent.own_node import Cleared, Gone, Mailbox, Met, OwnNode, Seen
+from agent.own_node import Asked, Gone, Mailbox, Met, OwnNode, Seen
 from agent.publish import Publisher
 from agent.reader import Feed, KernelLogFeed, Source
 from agent.record import Recorder
@@ -251,14 +251,16 @@ class Agent:
                     changed = True
                 case Seen(node=node):
                     self.publisher.saw(node)
+                    changed = self.judging.see(node) or changed
                 case Gone():
                     self.publisher.forget()
                     self.judging.node_uid = ""
                     changed = True
-                case Cleared(before=before):
-                    if self.judging.clear(before):
-                        self._log.info("findings.cleared", before=str(before))
-                        changed = True
+                case Asked(spec=spec):
+                    cleared = spec.cleared_before != self.judging.cleared_before
+                    changed = self.judging.ask(spec) or changed
+                    if cleared:
+                        self._log.info("findings.cleared", before=str(spec.cleared_before))
                 case _:
                     assert_never(news)
         return changed
@@ -341,7 +343,7 @@ class Agent:
             self.own_node.doubt()
             self._writer_woken.set()
         else:
-            self._mailbox.put(Cleared(before=health.spec.cleared_before))
+            self._mailbox.put(Asked(spec=health.spec))
 
     def pages(self) -> Pages:
         """Give what is served over HTTP."""

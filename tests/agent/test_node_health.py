@@ -18,9 +18,9 @@ from agent.node_health import (
     status_body,
 )
 from checks.check import NotEvaluated
-from checks.finding import Finding, Part, PartKind, Severity
+from checks.finding import Finding, Severity
 from checks.observation import KERNEL_LOG
-from kube.nodehealth import NodeHealthStatus, SourceState
+from kube.nodehealth import NodeHealthStatus, PartState, SourceState
 from tests.agent.scene import BOOT, TYPE, finding
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ def report(*findings: Finding, parts: int = 1, **fields: object) -> Report:
         node_uid="uid-1",
         boot_id=BOOT,
         agent_version="1",
-        parts=tuple(Part(kind=PartKind.GPU, pci=f"0000:{n:02x}:00") for n in range(parts)),
+        parts=tuple(PartState(kind="gpu", pci=f"0000:{n:02x}:00") for n in range(parts)),
         findings=tuple((TYPE, one) for one in findings),
         published=(TYPE,),
     )
