@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from checks.check import Check, Context, Judgement, NotEvaluated
+from checks.check import Check, Clearing, Context, Judgement, NotEvaluated
 from checks.condition import Condition, Unreadable, fold
 from checks.finding import Finding, Part, PartKind, Severity
 from checks.observation import Observation
@@ -24,12 +24,17 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     boot_id: str
     cleared_before: datetime | None = None
+    clearings: tuple[Clearing, ...] = ()
     parts: tuple[Part, ...] = ()
     parts_known: bool = False
     labels: Mapping[str, str] = {}
     expected: int | None = None
     expected_source: str = ""
     last_validated: int | None = None
+    last_validated_pci: tuple[str, ...] = ()
+    nvml: bool = False
+    bus: tuple[str, ...] | None = None
+    bus_error: str = ""
     blind: Unreadable | None = None
 
 
@@ -86,11 +91,16 @@ def judge(
         now=now,
         boot_id=around.boot_id,
         cleared_before=around.cleared_before,
+        clearings=around.clearings,
         parts=around.parts,
         labels=around.labels,
         expected=around.expected,
         expected_source=around.expected_source,
         last_validated=around.last_validated,
+        last_validated_pci=around.last_validated_pci,
+        nvml=around.nvml,
+        bus=around.bus,
+        bus_error=around.bus_error,
         settings={**check.default_settings, **settings},
     )
     judgement, broken, failures = _run(check, before, observations, context)

@@ -16,7 +16,7 @@ from agent.host.kmsg import Cursor
 from agent.judge import CheckState, Surroundings, judge, restore
 from agent.parts import Known, identity, learn, most, parts_of
 from agent.state_file import SavedCursor, State
-from checks.check import Check
+from checks.check import Check, Clearing
 from checks.condition import Condition, Status, Unreadable
 from checks.finding import Finding
 from checks.observation import KERNEL_LOG, Observation, RecordsLost, SourceFailed, SourceRead
@@ -106,10 +106,12 @@ class Judging:
         if isinstance(reading, InventoryFailed):
             new = reading.error != self.inventory_error
             self.inventory_error = reading.error
+            self._around = msgspec.structs.replace(self._around, bus_error=reading.error)
             return new
         new = reading != self.inventory or bool(self.inventory_error) or not self._around.parts_known
         self.inventory, self.inventory_error = reading, ""
-        self._around = msgspec.structs.replace(self._around, parts_known=True)
+        bus = tuple(part.pci for part in reading.parts)
+        self._around = msgspec.structs.replace(self._around, parts_known=True, bus=bus, bus_error="")
         self._recount()
         return new
 
@@ -140,7 +142,10 @@ class Judging:
         cleared = self.clear(spec.cleared_before)
         expected = spec.expected or Expected()
         around = msgspec.structs.replace(
-            self._around, expected=expected.gpus, expected_source=expected.source
+            self._around,
+            clearings=tuple(Clearing(uuid=c.uuid, pci=c.pci, before=c.before) for c in spec.cleared),
+            expected=expected.gpus,
+            expected_source=expected.source,
         )
         new = cleared or around != self._around or spec.release != self.release
         self._around, self.release = around, spec.release
