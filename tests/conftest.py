@@ -2,13 +2,14 @@
 
 A test that uses the fixture `sandbox` is a `cluster` test, marked so by itself. The programs are found or built before the
 first test, since a build outlasts any test's time limit; where the machine lacks something these tests are skipped and the
-summary says why.
+summary says why. Tests run in two worker processes (pytest-xdist), a file to a worker; `-n 0` runs them in this one.
 """
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from sandbox.cluster import Sandbox
 _CLUSTER_TIMEOUT_S = 300  # two slow cores, and the first of these tests also starts the control plane
 _PROGRAMS = pytest.StashKey[dict[str, Path]]()
 _CHAIN = pytest.StashKey[str]()
+_MISSING = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,22 +32,70 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_CLUSTER_TIMEOUT_S))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Find or build the programs before the workers start, whose output nobody sees."""
+    if "not cluster" not in str(config.getoption("markexpr")):
+        _find_programs(config)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Find or build the programs before the first test; nothing is captured here, so the progress is seen."""
     config = session.config
-    wanted = any(item.get_closest_marker("cluster") for item in session.items)
-    config.stash[_CHAIN] = "not run (no cluster test was selected)"
-    if not wanted or config.option.collectonly:
+    if _is_controller(config):
         return
+    config.stash[_CHAIN] = "not run (no cluster test was selected)"
+    if any(item.get_closest_marker("cluster") for item in session.items) and not config.option.collectonly:
+        _find_programs(config)
+
+
+def _find_programs(config: pytest.Config) -> None:
     config.stash[_CHAIN] = "not run (no cluster test got as far as starting it)"
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    show = print if reporter is None else reporter.write_line
+    show: Callable[[str], None] = print if reporter is None else reporter.write_line
+    missing = getattr(config, "workerinput", {}).get("missing")
+    if missing:  # the process that hands us tests has tried already, maybe for a quarter of an hour
+        config.stash[_CHAIN] = missing
+        return
     try:
         config.stash[_PROGRAMS] = programs.find_or_build(progress=lambda line: show(f"sandbox: {line}"))
     except (programs.MissingProgramError, ValueError) as error:
         show(f"sandbox: {error}")
-        config.stash[_CHAIN] = f"not run ({str(error).splitlines()[0]})"
+        config.stash[_CHAIN] = config.stash[_MISSING] = f"not run ({str(error).splitlines()[0]})"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker what this machine was found to lack."""
+    node.workerinput["missing"] = node.config.stash.get(_MISSING, "")
+
+
+def _is_controller(config: pytest.Config) -> bool:
+    """Say whether this process only hands tests to workers."""
+    return bool(getattr(config.option, "tx", None))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that prints the summary what this worker ran."""
+    told: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["chain"] = session.config.stash.get(_CHAIN, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker ran; the most real chain of all workers counts."""
+    told = getattr(node, "workeroutput", {}).get("chain", "")
+    held = node.config.stash.get(_CHAIN, "")
+    node.config.stash[_CHAIN] = max(held, told, key=_how_real)
+
+
+def _how_real(chain: str) -> int:
+    """Rank: a node of flesh and blood, then a simulated one, then a reason why not."""
+    words = ("not run (no cluster test", "not run", "kwok", "kubelet")
+    return max((rank for rank, word in enumerate(words) if chain.startswith(word)), default=-1)
 
 
 @pytest.fixture(scope="session")
