@@ -28,14 +28,28 @@ class HealthPart(Struct, frozen=True, kw_only=True):
 class PartState(HealthPart, frozen=True, kw_only=True):
     """One part of the machine as it stands. None = not known; it is never guessed.
 
-    `offered`: kubelet gives it to new pods (PodResources GetAllocatableResources). `held`: a pod has it now (List), named
-    in `held_by` as namespace/name. `mig`: MIG is switched on.
+    `offered`: kubelet gives it, or a MIG device or replica of it, to new pods (PodResources GetAllocatableResources).
+    `held`: pods have it now (List), named in `held_by` as namespace/name. `withdrawn_at`: kubelet offered it earlier in this
+    boot and was first seen then to do so no longer. `mig`: MIG is switched on.
     """
 
     model: str = ""
     mig: bool | None = None
     offered: bool | None = None
     held: bool | None = None
+    held_by: str = ""
+    withdrawn_at: datetime | None = None
+
+
+class OtherDevice(Struct, frozen=True, kw_only=True):
+    """A device that kubelet offers or has given to pods and that could be laid on no part.
+
+    `resource` is the extended resource, or the driver where a ResourceClaim holds it; `held_by` as in `PartState`.
+    """
+
+    resource: str
+    id: str
+    offered: bool = False
     held_by: str = ""
 
 
@@ -100,6 +114,7 @@ class NodeHealthStatus(Struct, frozen=True, kw_only=True):
     not_evaluated: tuple[NotEvaluatedPart, ...] = ()
     sources: tuple[SourceState, ...] = ()
     published_conditions: tuple[str, ...] = ()
+    other_devices: tuple[OtherDevice, ...] = ()
     omitted: int = 0
     released: Released | None = None
     last_validated: LastValidated | None = None
