@@ -72,7 +72,9 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
 
     A field is empty (None for `mig`) where its call gave an error, which then stands in `errors`; what the hardware does
     not have at all (NotSupported) is no error. `quiet` says why no call was made to this GPU; then the identity is the
-    last that was read. `index` is NVML's own and may be another one after a reboot.
+    last that was read. `index` is NVML's own and may be another one after a reboot. `recovery` is what the driver itself
+    says is needed (field 230): 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 recover the IMEX
+    domain, 6 bus reset, 7 system reboot; None where it does not say.
     """
 
     index: int
@@ -82,6 +84,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     minor: int | None = None
     mig: bool | None = None
+    recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
     quiet: str = ""
 
