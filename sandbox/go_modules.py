@@ -8,21 +8,18 @@ published version. Not this module's job: what is needed and where it is kept (`
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from sandbox.processes import launched, tail
+from sandbox import long_command
+from sandbox.long_command import Progress
 
-Progress = Callable[[str], None]
 OLDEST_GO = (1, 26)  # what k8s.io/kubernetes v1.37 asks for in its go.mod
-_HEARTBEAT_S = 10.0
 _BUILD_WITHIN_S = 3600.0  # one program on a slow, busy core
 _RESOLVE_WITHIN_S = 900.0
 _UNREACHABLE = re.compile(
@@ -129,7 +126,7 @@ def build(
         pending.rename(target)
     finally:
         pending.unlink(missing_ok=True)
-    progress(f"built {program} {module.version} in {_clock(time.monotonic() - began)}")
+    progress(f"built {program} {module.version} in {long_command.clock(time.monotonic() - began)}")
 
 
 def _module_folder(
@@ -176,60 +173,28 @@ def _run_go(
     log = folder / "go.log"
     # What a user set for work of their own (a workspace, a vendor folder) must not reach these modules.
     environment = {**env, "GOWORK": "off", "GOFLAGS": ""}
-    began = time.monotonic()
-    progress(label)
-    with log.open("wb") as errors, (folder / "go.out").open("w+b") as output:
-        process = subprocess.Popen(
-            launched([str(go), *arguments], name="go"),
-            cwd=folder,
+    try:
+        return long_command.run(
+            [str(go), *arguments],
+            label=label,
+            log=log,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
+            cwd=folder,
+            progress=progress,
+            within_s=within_s,
         )
-        try:
-            _wait_with_progress(process, progress, label, log, began, within_s)
-        finally:
-            if process.poll() is None:  # Ctrl-C, or out of time
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        if process.returncode == 0:
-            return output.read().decode()
-    raise MissingProgramError(_why_failed(label, log))
+    except long_command.CommandFailed as error:
+        raise MissingProgramError(_hinted(str(error), label)) from error
 
 
-def _wait_with_progress(
-    process: "subprocess.Popen[bytes]",
-    progress: Progress,
-    label: str,
-    log: Path,
-    began: float,
-    within_s: float,
-) -> None:
-    while True:
-        try:
-            process.wait(_HEARTBEAT_S)
-        except subprocess.TimeoutExpired:
-            elapsed = time.monotonic() - began
-            if elapsed > within_s:
-                raise MissingProgramError(f"{label}: not done after {_clock(elapsed)}; gave up") from None
-            doing = (tail(log, 2000).splitlines() or [""])[-1].removeprefix("go: ")
-            progress(f"{label}: {_clock(elapsed)} so far{f' ({doing})' if doing else ''}")
-        else:
-            return
-
-
-def _why_failed(label: str, log: Path) -> str:
-    last = "\n".join(tail(log).splitlines()[-12:])
+def _hinted(story: str, label: str) -> str:
+    """Say beside a failure's first words what it usually comes from."""
     hint = ""
-    if _UNREACHABLE.search(last):
+    if _UNREACHABLE.search(story):
         hint = ": the Go module proxy was not reached (`go env GOPROXY` names it), and building needs the network once"
-    elif "no space left" in last:
+    elif "no space left" in story:
         hint = ": the disk is full, a first build takes about 6 GiB of caches"
-    return f"{label} failed{hint}.\nThe end of {log}:\n{last}"
+    return story.replace(f"{label} failed.", f"{label} failed{hint}.", 1)
 
 
 def _go_version(path: Path, env: Mapping[str, str]) -> tuple[int, ...]:
@@ -248,7 +213,3 @@ def _go_version(path: Path, env: Mapping[str, str]) -> tuple[int, ...]:
         return ()
     match = re.search(r"\bgo(\d+)\.(\d+)", answer.stdout)
     return (int(match[1]), int(match[2])) if match else ()
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"

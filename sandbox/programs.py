@@ -5,18 +5,18 @@ Order: the folder that KUBEBUILDER_ASSETS names, then our cache, then (kubectl o
 since versions must not be mixed beyond Kubernetes' skew policy. NODEMEND_KUBERNETES_VERSION chooses another version.
 """
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sandbox.go_modules import GoModule, MissingProgramError, Progress, build, find_go
+from sandbox.build_cache import build_lock, cache_folder
+from sandbox.go_modules import GoModule, MissingProgramError, build, find_go
+from sandbox.long_command import Progress
 
 __all__ = ["ALL", "KUBELET", "MissingProgramError", "find_or_build", "wanted_modules"]
 
@@ -25,7 +25,6 @@ ETCD = "v3.6.16"
 KWOK = "v0.7.0"
 ALL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 KUBELET = "kubelet"  # only when asked for: most machines and uses need no real node (`sandbox.kubelet_node`)
-_LOCK_WITHIN_S = 2 * 3600.0
 _VERSION = re.compile(r"v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?")
 
 
@@ -72,12 +71,12 @@ def find_or_build(
         progress(
             f"to build with {go}: {', '.join(missing)} (once; about 15 min on two cores when nothing is cached)"
         )
-        with _build_lock(_cache(env), progress):
+        with build_lock(cache_folder(env), progress, name="build.lock", what="the programs"):
             for position, name in enumerate(missing, 1):
                 target = _cached(name, wanted[name], env)
                 if not target.exists():  # else another process built it while we waited
                     numbered = _numbered(progress, position, len(missing))
-                    modules_folder = _cache(env) / "go"
+                    modules_folder = cache_folder(env) / "go"
                     build(
                         wanted[name], name, target, go=go, modules=modules_folder, env=env, progress=numbered
                     )
@@ -132,45 +131,12 @@ def _why_not_usable(program: Path, module: GoModule) -> str | None:
     return f"{program} is {whole}, wanted is {wanted}{way_out}"
 
 
-def _cache(env: Mapping[str, str]) -> Path:
-    return Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache") / "nodemend"
-
-
 def _cached(name: str, module: GoModule, env: Mapping[str, str]) -> Path:
-    return _cache(env) / module.name / module.version / "bin" / name
+    return cache_folder(env) / module.name / module.version / "bin" / name
 
 
 def _numbered(progress: Progress, position: int, total: int) -> Progress:
     return lambda line: progress(f"[{position}/{total}] {line}")
-
-
-@contextmanager
-def _build_lock(cache: Path, progress: Progress) -> Iterator[None]:
-    """Let one process build at a time; the others wait, and say so."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        lock = (cache / "build.lock").open("w")
-    except OSError as error:
-        raise MissingProgramError(
-            f"cache folder {cache}: {error.strerror}; XDG_CACHE_HOME names another"
-        ) from error
-    with lock:
-        began = told = time.monotonic()
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                waited = time.monotonic() - began
-                if waited > _LOCK_WITHIN_S:
-                    raise MissingProgramError(
-                        f"another process holds {cache / 'build.lock'} for too long"
-                    ) from None
-                if time.monotonic() - told >= 10:
-                    told = time.monotonic()
-                    progress(f"another process builds the programs; waiting for {waited:.0f} s so far")
-                time.sleep(0.2)
-        yield
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
