@@ -13,16 +13,20 @@ import msgspec
 
 from checks.check import discover
 from cli import intent
+from cli.asking import Console, confirmed, on_terminal
 from cli.cluster import read_fleet, read_story
 from cli.explain import explain_node
 from cli.explain_text import explain_lines
 from cli.failure import Exit, Failure
 from cli.judgement import judge_fleet, judge_node
+from cli.release import ReleaseOptions, release
 from cli.runbook import all_reasons, choose_reasons, list_lines, runbook_lines
 from cli.status import report_status
 from cli.status_text import status_lines
 from cli.text import cleaned, say, warn
+from cli.uninstall import UninstallOptions, uninstall
 from controller.config import JobsSection
+from controller.terms import parse_duration
 from kube.api import Api
 from kube.clock import SYSTEM, Clock
 from kube.credentials import CannotConnect
@@ -97,9 +101,9 @@ def _give_word(args: argparse.Namespace, annotation: str, open_api: OpenApi, clo
         api, annotation=annotation, node=args.node, incident=args.incident, now=clock.now()
     )
     word = cleaned(word)
-    if not (word.already_given or args.yes or args.output == "json") and _on_terminal():
+    if not (word.already_given or args.yes or args.output == "json") and on_terminal():
         say(intent.word_lines(word, written=False))
-        if not _confirmed():
+        if not confirmed():
             warn("nothing was written")
             return Exit.NOT_SO
     intent.give(api, remediation, word)
@@ -107,15 +111,42 @@ def _give_word(args: argparse.Namespace, annotation: str, open_api: OpenApi, clo
     return Exit.DONE
 
 
-def _confirmed() -> bool:
+def _release(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    if bool(args.node) == args.all:
+        raise Failure("release: name one NODE, or say --all", Exit.BAD_USE)
+    options = ReleaseOptions(
+        namespace=args.namespace,
+        node=args.node,
+        force=args.force,
+        by_name=args.conditions_by_name,
+        dry_run=args.dry_run,
+    )
+    code, report = release(open_api(args), clock, options, _console(args))
+    _document(args, report)
+    return code
+
+
+def _uninstall(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
     try:
-        return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+        wait_s = parse_duration(args.wait).total_seconds()
+    except ValueError as error:
+        raise Failure(f"--wait {args.wait!r} {error}", Exit.BAD_USE) from None
+    options = UninstallOptions(
+        namespace=args.namespace,
+        wait=args.wait,
+        wait_s=wait_s,
+        cancel=args.cancel,
+        keep_crds=args.keep_crds,
+        by_name=args.conditions_by_name,
+        dry_run=args.dry_run,
+    )
+    code, report = uninstall(open_api(args), clock, options, _console(args))
+    _document(args, report)
+    return code
 
 
-def _on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+def _console(args: argparse.Namespace) -> Console:
+    return Console(json=args.output == "json", yes=args.yes)
 
 
 def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
@@ -131,10 +162,15 @@ def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
 
 
 def _print(args: argparse.Namespace, document: object, lines: Sequence[str]) -> None:
-    if args.output == "json":
-        say([msgspec.json.format(msgspec.json.encode(document), indent=2).decode()])
-    else:
+    if args.output != "json":
         say(lines)
+    _document(args, document)
+
+
+def _document(args: argparse.Namespace, document: object) -> None:
+    """Print the document of `-o json`; elsewhere its lines were told already."""
+    if args.output == "json":
+        say([msgspec.json.format(msgspec.json.encode(cleaned(document)), indent=2).decode()])
 
 
 def _shared() -> argparse.ArgumentParser:
@@ -180,6 +216,38 @@ def _parser() -> argparse.ArgumentParser:
             "-y", "--yes", action="store_true", help="do not ask (without a terminal nothing asks)"
         )
         sub.set_defaults(command=command)
+
+    freed = commands.add_parser(
+        "release", parents=[_shared()], help="put nodes back whose controller is gone, from their annotation"
+    )
+    freed.add_argument("node", nargs="?", default="", metavar="NODE")
+    freed.add_argument("--all", action="store_true", help="every node of the cluster")
+    freed.add_argument(
+        "--force", action="store_true", help="although a controller leads, or another automation has the node"
+    )
+    freed.set_defaults(command=_release)
+
+    removed = commands.add_parser(
+        "uninstall", parents=[_shared()], help="take nodemend off the cluster, every node put back as found"
+    )
+    removed.add_argument(
+        "--wait",
+        default="10m",
+        metavar="TIME",
+        help="how long repairs that run may take to end; default: 10m",
+    )
+    removed.add_argument("--cancel", action="store_true", help="wait for none of them")
+    removed.add_argument("--keep-crds", action="store_true", help="keep our CRDs and all objects in them")
+    removed.set_defaults(command=_uninstall)
+
+    for sub in (freed, removed):
+        sub.add_argument("-y", "--yes", action="store_true", help="do not ask; needed without a terminal")
+        sub.add_argument("--dry-run", action="store_true", help="say what would be done and write nothing")
+        sub.add_argument(
+            "--conditions-by-name",
+            action="store_true",
+            help="also remove conditions with a name of ours whose writer nothing records",
+        )
 
     runbook = commands.add_parser("runbook", parents=[_shared()], help="what a reason means and what to do")
     runbook.add_argument(

@@ -22,13 +22,14 @@ class Failure(Exception):
         self.code = code
 
 
-def failure_of(error: ApiError, wanted: str) -> Failure:
+OPERATOR = "ask for the ClusterRole nodemend-operator"
+
+
+def failure_of(error: ApiError, wanted: str, *, allowed_by: str = OPERATOR) -> Failure:
     """Say in one sentence why `wanted` (`list nodes`) could not be done, and what would help."""
     match error:
         case Forbidden():
-            return Failure(
-                f"not allowed to {wanted}: {error} (ask for the ClusterRole nodemend-operator)", Exit.MISSING
-            )
+            return Failure(f"not allowed to {wanted}: {error} ({allowed_by})", Exit.MISSING)
         case Unauthorized():
             return Failure(f"the cluster does not accept these credentials: {error}", Exit.MISSING)
         case Unavailable():

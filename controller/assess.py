@@ -34,7 +34,7 @@ CONDITION_TYPES = frozenset(
 )
 
 # Never ours, whatever a NodeHealth claims to have published.
-_KUBERNETES_TYPES = frozenset(
+KUBERNETES_TYPES = frozenset(
     {"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
 )
 
@@ -104,7 +104,7 @@ def our_conditions(node: Node, health: NodeHealth | None) -> list[NodeCondition]
     return [
         c
         for c in node.status.conditions
-        if c.type in CONDITION_TYPES or (c.type in published and c.type not in _KUBERNETES_TYPES)
+        if c.type in CONDITION_TYPES or (c.type in published and c.type not in KUBERNETES_TYPES)
     ]
 
 

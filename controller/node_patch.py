@@ -55,6 +55,21 @@ def restore(step: Restore, node: Node) -> Operations:
     return _preconditions(step.node_uid, step.resource_version) + operations if operations else []
 
 
+def release(node: Node, *, uncordon: bool) -> Operations:
+    """Take everything of ours off a Node, of whatever incident; empty where there is nothing. For when no controller does.
+
+    `uncordon` is the caller's judgement of the annotation; a Node that is not cordoned is not touched for it.
+    """
+    places = [place for place, taint in enumerate(node.spec.taints) if taint.key == QUARANTINE]
+    operations = [{"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(places)]
+    if uncordon and node.spec.unschedulable:
+        operations.append({"op": "remove", "path": "/spec/unschedulable"})
+    if QUARANTINE in node.metadata.annotations:
+        operations.append({"op": "remove", "path": _ANNOTATION_PATH})
+    expected = _preconditions(node.metadata.uid, node.metadata.resource_version)
+    return expected + operations if operations else []
+
+
 def silence(step: Silence, node: Node, now: datetime) -> dict[str, Any]:
     """Write the given conditions (strategic merge); the time of transition moves only where the status changes."""
     conditions = []

@@ -125,3 +125,14 @@ def policy(name: str) -> str:
 
 def policy_status(name: str) -> str:
     return _one(policies(), name, "status")
+
+
+def collection(group: str, version: str, plural: str, namespace: str = "") -> str:
+    """Any collection: `group` is empty for the core API, `namespace` for all namespaces or where there is none."""
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return _in_namespace(root, namespace, plural) if namespace else f"{root}/{plural}"
+
+
+def member(collection: str, name: str) -> str:
+    """One object of a collection."""
+    return _one(collection, name)

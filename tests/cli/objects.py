@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -113,7 +113,7 @@ class Cluster:
         remediations: Any = (),
         policies: Any = (),
         leases: Any = (),
-    ) -> "Cluster":
+    ) -> Self:
         for path, objects in (
             (paths.nodes(), nodes),
             (paths.node_healths(), healths),

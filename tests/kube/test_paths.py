@@ -17,6 +17,9 @@ from kube import paths
         (paths.node_health_status("n"), "/apis/nodemend.dev/v1alpha1/nodehealths/n/status"),
         (paths.remediation("inc-1"), "/apis/nodemend.dev/v1alpha1/remediations/inc-1"),
         (paths.policy_status("p"), "/apis/nodemend.dev/v1alpha1/remediationpolicies/p/status"),
+        (paths.collection("", "v1", "services"), "/api/v1/services"),
+        (paths.collection("apps", "v1", "deployments", "s"), "/apis/apps/v1/namespaces/s/deployments"),
+        (paths.member(paths.collection("", "v1", "services", "s"), "a"), "/api/v1/namespaces/s/services/a"),
     ],
 )
 def test_paths_are_the_servers(path: str, expected: str) -> None:
