@@ -76,6 +76,20 @@ class LeaseSection(Section, frozen=True, kw_only=True):
     interval: timedelta = timedelta(seconds=30)
 
 
+class KubeletSection(Section, frozen=True, kw_only=True):
+    """Kubelet's account of the devices, asked only where there is a GPU.
+
+    `resources` are shell patterns of the extended resources that are GPUs, `drivers` the names of dynamic resource
+    allocation's drivers whose devices are.
+    """
+
+    enabled: bool = True
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    interval: timedelta = timedelta(seconds=30)
+    resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
+    drivers: tuple[str, ...] = ("gpu.nvidia.com",)
+
+
 class RebootSection(Section, frozen=True, kw_only=True):
     """How `nodemend-agent reboot` ends this boot: by the host's own init, so that units stop in order."""
 
@@ -100,6 +114,7 @@ class Config(Section, frozen=True, kw_only=True):
     kernel_log: KernelLogSection = KernelLogSection()
     publish: PublishSection = PublishSection()
     lease: LeaseSection = LeaseSection()
+    kubelet: KubeletSection = KubeletSection()
     reboot: RebootSection = RebootSection()
     checks: dict[str, CheckSection] = {}
 
@@ -256,10 +271,16 @@ def _why_not_usable(config: Config) -> list[str]:
         problems.append(f"publish.burst: {config.publish.burst} is not within 1 and 100; 6 would be right")
     if not config.reboot.command or not all(config.reboot.command):
         problems.append(f"reboot.command: {list(config.reboot.command)!r} names no program")
+    problems += [
+        f"kubelet.resources: {resource!r} is no extended resource; nvidia.com/gpu would be one"
+        for resource in config.kubelet.resources
+        if "/" not in resource
+    ]
     bounds = (
         ("publish.refill", config.publish.refill, "1s", "10m"),
         ("publish.reassert", config.publish.reassert, "1m", "24h"),
         ("lease.interval", config.lease.interval, "5s", "2m"),
+        ("kubelet.interval", config.kubelet.interval, "5s", "10m"),
     )
     for name, value, least, most in bounds:
         if not parse_duration(least) <= value <= parse_duration(most):

@@ -14,6 +14,8 @@ from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
 from agent.judge import CheckState, Surroundings, judge, restore
+from agent.kubelet_feed import Answer
+from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restored, take
 from agent.parts import Known, identity, learn, most, parts_of
 from agent.state_file import SavedCursor, State
 from checks.check import Check, Clearing
@@ -40,9 +42,11 @@ class Judging:
         self.inventory = Inventory()
         self.inventory_error = ""
         self.known = Known()
+        self.offers = Offers()
         self.release: Release | None = None
         self.boot_error = ""
         self.node_uid = ""
+        self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
         self._around = Surroundings(boot_id="")
 
     @property
@@ -57,6 +61,7 @@ class Judging:
         self.cursor = None
         self.sources = {}
         self.known = Known(last_validated=self.known.last_validated)
+        self.offers = Offers()
         self._recount()
         self.states = {
             name: CheckState(
@@ -129,6 +134,16 @@ class Judging:
     def cleared_before(self) -> datetime | None:
         return self._around.cleared_before
 
+    def hear_kubelet(self, answer: Answer, now: datetime) -> bool:
+        """Take what kubelet answered, or that it did not; give whether anything is new for NodeHealth."""
+        before, read_before = self.offers, self.sources.get(POD_RESOURCES)
+        cards = cards_of(self.inventory, self.known)
+        self.offers = take(before, answer, cards, self._watched, now)
+        if self.offers.error or not self.offers.tries:
+            self._note(POD_RESOURCES, readable=not self.offers.error, error=self.offers.error)
+        new_source = self.sources.get(POD_RESOURCES) != read_before
+        return new_source or (before.cards, before.other) != (self.offers.cards, self.offers.other)
+
     def _recount(self) -> None:
         validated = self.known.last_validated
         self._around = msgspec.structs.replace(
@@ -191,6 +206,8 @@ class Judging:
                 self.known = msgspec.structs.replace(self.known, last_validated=validated)
                 self._recount()
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
+            if not self.offers.cards:
+                self.offers = restored(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             for check in self._checks if first else ():
                 ours = [finding for condition, finding in latched if condition == check.condition]
                 states[check.name] = restore(check, states[check.name], ours, self.boot_id)
@@ -273,7 +290,8 @@ class Judging:
             boot_id=self.boot_id,
             agent_version=agent_version,
             driver=self.known.driver or self.inventory.driver,
-            parts=self.parts,
+            parts=tuple(over(part, self.offers) for part in self.parts),
+            other_devices=self.offers.other,
             findings=self.findings(),
             not_evaluated=tuple(row for state in self.states.values() for row in state.not_evaluated),
             sources=tuple(sources),

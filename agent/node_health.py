@@ -21,6 +21,7 @@ from kube.nodehealth import (
     LastValidated,
     NodeHealthStatus,
     NotEvaluatedPart,
+    OtherDevice,
     PartState,
     Released,
     SourceState,
@@ -49,12 +50,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     published: tuple[str, ...] = ()
     released: Released | None = None
     last_validated: LastValidated | None = None
+    other_devices: tuple[OtherDevice, ...] = ()
 
 
 class Change(StrEnum):
-    """What a new report brings over the one before: counters may wait, facts may not."""
+    """What a new report brings over the one before, the most urgent of it: facts may not wait, counters and pods may.
+
+    HELD is which pods hold what: it changes as often as pods come and go.
+    """
 
     NOTHING = "nothing"
+    HELD = "held"
     COUNTERS = "counters"
     FACTS = "facts"
 
@@ -66,7 +72,13 @@ def change(before: Report | None, after: Report) -> Change:
     """
     if before is None or _facts(before) != _facts(after):
         return Change.FACTS
-    return Change.NOTHING if _counters(before) == _counters(after) else Change.COUNTERS
+    if _counters(before) != _counters(after):
+        return Change.COUNTERS
+    return Change.NOTHING if _held(before) == _held(after) else Change.HELD
+
+
+def _held(report: Report) -> tuple[Any, ...]:
+    return (report.other_devices, tuple((part.held, part.held_by) for part in report.parts))
 
 
 def _counters(report: Report) -> tuple[Any, ...]:
@@ -80,7 +92,8 @@ def _facts(report: Report) -> tuple[Any, ...]:
         if f.severity is Severity.FAULT
     )
     sources = tuple((source.name, source.readable, source.error) for source in report.sources)
-    identity = (report.node_uid, report.boot_id, report.agent_version, report.driver, report.parts)
+    parts = tuple(msgspec.structs.replace(part, held=None, held_by="") for part in report.parts)
+    identity = (report.node_uid, report.boot_id, report.agent_version, report.driver, parts)
     nvml = (report.released, report.last_validated.gpus if report.last_validated is not None else None)
     return (faults, sources, identity, nvml, report.not_evaluated, report.published)
 
@@ -109,6 +122,7 @@ def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealt
         published_conditions=report.published,
         released=report.released,
         last_validated=report.last_validated,
+        other_devices=report.other_devices,
     )
     return _fitted(
         whole,
@@ -132,7 +146,7 @@ def _fitted(
         (whole, tuple(_with_evidence(fault, 1) for fault in faults), ()),
         (whole, bare, ()),
         (short, bare, ()),
-        (msgspec.structs.replace(short, parts=()), bare, ()),
+        (msgspec.structs.replace(short, parts=(), other_devices=()), bare, ()),
     )
     frame, taken = whole, faults[:0]
     for frame, chosen, rest in candidates:
@@ -161,9 +175,9 @@ def _with_evidence(finding: HealthFinding, lines: int) -> HealthFinding:
 
 
 def _things(frame: NodeHealthStatus, findings: Iterable[HealthFinding]) -> int:
-    """Count what a report says: findings, lines of evidence, parts, classes not evaluated."""
+    """Count what a report says: findings, lines of evidence, parts, classes not evaluated, devices on no part."""
     said = sum(1 + len(finding.evidence) for finding in findings)
-    return said + len(frame.parts) + len(frame.not_evaluated)
+    return said + len(frame.parts) + len(frame.not_evaluated) + len(frame.other_devices)
 
 
 def _size(value: msgspec.Struct) -> int:

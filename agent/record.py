@@ -2,7 +2,8 @@
 
 Facts (a fault, the machine's identity, a source that fails) are written at once, `burst` times, then once per `refill`.
 Counters and warnings have a slower budget of their own, so that an application that crashes all day long costs two writes
-a minute and never the place of a fault. What is unchanged is written anew every `reassert`, longer by up to a fifth.
+a minute and never the place of a fault; which pod holds what costs one a minute at most. What is unchanged is written anew
+every `reassert`, longer by up to a fifth.
 `offer`, `meet` and `hurry` may be called from any thread; `step` belongs to one.
 """
 
@@ -25,6 +26,8 @@ from kube.nodehealth import GROUP, VERSION
 
 COUNTERS_BURST = 2
 COUNTERS_REFILL_S = 30.0
+HELD_REFILL_S = 60.0
+_URGENCY = (Change.NOTHING, Change.HELD, Change.COUNTERS, Change.FACTS)
 
 
 class Recorder:
@@ -48,14 +51,19 @@ class Recorder:
         self._wake = wake
         self._log = structlog.get_logger().bind(node=name)
         self._lock = threading.Lock()
-        self._facts = TokenBucket(settings.burst, settings.refill.total_seconds())
-        self._counters = TokenBucket(COUNTERS_BURST, COUNTERS_REFILL_S)
+        facts = TokenBucket(settings.burst, settings.refill.total_seconds())
+        self._buckets = {
+            Change.NOTHING: facts,  # written anew
+            Change.HELD: TokenBucket(1, HELD_REFILL_S),
+            Change.COUNTERS: TokenBucket(COUNTERS_BURST, COUNTERS_REFILL_S),
+            Change.FACTS: facts,
+        }
         self._backoff = Backoff(0.5, 30.0, random)
         self._reassert_s = settings.reassert.total_seconds()
         self._latest: Report | None = None
         self._written: Report | None = None
         self._exists = False
-        self._idle = True
+        self._awaits = Change.NOTHING
         self._retry_at = float("-inf")
         self._reassert_at = float("-inf")
 
@@ -64,8 +72,9 @@ class Recorder:
         with self._lock:
             news = change(self._latest, report)
             self._latest = report
-            sooner = news is Change.FACTS or (news is Change.COUNTERS and self._idle)
-            self._idle = self._idle and not sooner
+            sooner = news is Change.FACTS or _URGENCY.index(news) > _URGENCY.index(self._awaits)
+            if sooner:
+                self._awaits = news
         if sooner:
             self._wake()
         return news
@@ -75,7 +84,7 @@ class Recorder:
         with self._lock:
             self._written = None
             self._exists = exists
-            self._idle = False
+            self._awaits = Change.FACTS
 
     def hurry(self) -> None:
         """Try again now what failed: the server is known to answer again. Any thread may call this."""
@@ -87,19 +96,19 @@ class Recorder:
         now = self._clock.monotonic()
         with self._lock:
             latest = self._latest
-            self._idle = True
+            self._awaits = Change.NOTHING
         if latest is None or not latest.node_uid:
             return float("inf")
         if now < self._retry_at:
-            self._idle = False
+            self._awaits = Change.COUNTERS
             return self._retry_at - now
         news = change(self._written, latest)
         if news is Change.NOTHING and now < self._reassert_at:
             return self._reassert_at - now
-        bucket = self._counters if news is Change.COUNTERS else self._facts
+        bucket = self._buckets[news]
         wait_s = bucket.wait_s(now)
         if wait_s > 0:
-            self._idle = False
+            self._awaits = news
             return wait_s
         bucket.take(now)
         self._write(latest, bucket)

@@ -19,9 +19,11 @@ from typing import assert_never
 import structlog
 
 from agent.config import Config
+from agent.hearing import Hearing
 from agent.host.inventory import Inventory, InventoryFailed, read_inventory
 from agent.host.kmsg import Cursor, KernelLog
 from agent.judging import Judging
+from agent.kubelet_feed import Kubelet
 from agent.lease import LeaseKeeper
 from agent.machine import BOOT_LOOK_S, Machine
 from agent.metrics import Metrics
@@ -81,6 +83,7 @@ class Agent:
         checks: Sequence[Check] | None = None,
         random: Random | None = None,
         feed: Feed | None = None,
+        kubelet: Kubelet | None = None,
         inventory: Callable[[], Inventory | InventoryFailed] | None = None,
     ) -> None:
         name = config.node_name
@@ -103,6 +106,7 @@ class Agent:
         )
         self.feed = feed or KernelLogFeed(open_kernel_log(config, clock), clock, random, self._woken.set)
         self.judging = Judging(discover() if checks is None else checks, config)
+        self.hearing = Hearing(config, self.judging, clock, random, self._woken.set, kubelet)
         self.publisher = Publisher(api, name, config.publish, clock, random, self.metrics)
         wake_writer = self._writer_woken.set
         self.recorder = Recorder(api, name, config.publish, clock, random, self.metrics, wake_writer)
@@ -158,6 +162,7 @@ class Agent:
     def _close(self, server: Server | None, writer: threading.Thread) -> None:
         self._writer_woken.set()
         self.feed.end()
+        self.hearing.end()
         writer.join(timeout=2.0)
         self.save()
         if server is not None:
@@ -208,7 +213,8 @@ class Agent:
         if before is not None and self.publisher.node is None:
             self.own_node.doubt()
             self._writer_woken.set()
-        if judged or before is not self.publisher.node:
+        heard = self.hearing.round()
+        if judged or heard or before is not self.publisher.node:
             self._report()
         self._begin_reading()
         self.vitals.loop_went_round()

@@ -16,6 +16,7 @@ def settings(node: SimulatedNode, *, kmsg: Path, state_dir: Path) -> dict[str, A
         "state_dir": str(state_dir),
         "roots": {"proc": str(node.machine.proc), "sys": str(node.machine.sys)},
         "kernel_log": {"path": str(kmsg)},
+        "kubelet": {"enabled": False},  # a simulated node has none
     }
 
 

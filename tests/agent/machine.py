@@ -41,7 +41,7 @@ class FolderMachine:
         self.config.write_text(
             f'node_name = "gpu-1"\nlisten = ""\nstate_dir = "{self.state}"\n'
             f'[roots]\nproc = "{self.root}/proc"\nsys = "{self.root}/sys"\n'
-            f'[kernel_log]\npath = "{self.kmsg}"\n{more}'
+            f'[kubelet]\nenabled = false\n[kernel_log]\npath = "{self.kmsg}"\n{more}'
         )
 
     def line(self, text: str, *, priority: int = 4) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from agent.config import Config, RootsSection
 from agent.host.inventory import Gpu, Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
+from agent.kubelet_feed import Answer
 from agent.runtime import Agent
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy, Unreadable
@@ -179,6 +180,30 @@ class ScriptedFeed:
         return self.hangs
 
 
+class ScriptedKubelet:
+    """A Kubelet that gives the answers a test put in, one a round, without a thread."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.asked_soon = 0
+        self._waiting: list[Answer] = []
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def end(self) -> None:
+        self.begun = False
+
+    def put(self, answer: Answer) -> None:
+        self._waiting.append(answer)
+
+    def take(self) -> Answer | None:
+        return self._waiting.pop(0) if self._waiting else None
+
+    def soon(self) -> None:
+        self.asked_soon += 1
+
+
 class Scene:
     """One node in a fake cluster and its agent, moved step by step."""
 
@@ -213,6 +238,7 @@ class Scene:
     def start(self) -> None:
         """Start the agent, or a new one on the same machine, as after a kill -9."""
         self.feed = ScriptedFeed()
+        self.kubelet = ScriptedKubelet()
         self.agent = Agent(
             self.config,
             self.api,
@@ -220,6 +246,7 @@ class Scene:
             checks=self.checks,
             random=Random(1),
             feed=self.feed,
+            kubelet=self.kubelet,
             inventory=lambda: self.inventory,
         )
         self.agent.load()

@@ -91,6 +91,16 @@ def test_the_nodes_name_comes_from_the_environment_unless_it_is_given() -> None:
             id="a duration with a blank",
         ),
         pytest.param(
+            "[kubelet]\ninterval = '1s'",
+            "kubelet.interval: 1s is not within 5s and 10m",
+            id="kubelet asked too often",
+        ),
+        pytest.param(
+            "[kubelet]\nresources = ['gpu']",
+            "kubelet.resources: 'gpu' is no extended resource; nvidia.com/gpu would be one",
+            id="a resource without its domain",
+        ),
+        pytest.param(
             "[lease]\ninterval = '1ms'",
             "lease.interval: 0.001s is not within 5s and 2m",
             id="a lease too often",
