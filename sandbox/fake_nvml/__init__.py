@@ -7,6 +7,17 @@ which the driver's methods change: any call can fail with any code or hang, GPUs
 from sandbox.fake_nvml.building import Built, build
 from sandbox.fake_nvml.driver import FakeDriver
 from sandbox.fake_nvml.profiles import MODELS, Instance, make_gpus
+from sandbox.fake_nvml.root import LIBRARY, NVIDIA_SMI
 from sandbox.fake_nvml.symbols import CALLS
 
-__all__ = ["CALLS", "MODELS", "Built", "FakeDriver", "Instance", "build", "make_gpus"]
+__all__ = [
+    "CALLS",
+    "LIBRARY",
+    "MODELS",
+    "NVIDIA_SMI",
+    "Built",
+    "FakeDriver",
+    "Instance",
+    "build",
+    "make_gpus",
+]

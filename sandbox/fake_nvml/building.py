@@ -1,6 +1,5 @@
 """Compiles the fake library and the stand-in for nvidia-smi with gcc, once for each state of their sources."""
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -11,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from sandbox.build_cache import build_lock, cache_folder
 from sandbox.fake_nvml.symbols import SOURCES
-from sandbox.go_modules import MissingProgramError, Progress
+from sandbox.go_modules import MissingProgramError
+from sandbox.long_command import Progress
 
 _BUILD_WITHIN_S = 120.0
 _OF_BOTH = ("codes.c", "state.c", "state_edit.c")
@@ -45,7 +46,7 @@ def build_all(progress: Progress = print, env: Mapping[str, str] = os.environ) -
 
     Raises MissingProgramError where gcc is missing, with the line that installs it, and where it fails, with its words.
     """
-    folder = _cache(env) / _hash()
+    folder = cache_folder(env) / "fake-nvml" / _hash()
     built = Built(library=folder / "libnvidia-ml.so.1", nvidia_smi=folder / "nvidia-smi")
     if built.library.exists() and built.nvidia_smi.exists():
         return built
@@ -54,9 +55,7 @@ def build_all(progress: Progress = print, env: Mapping[str, str] = os.environ) -
         raise MissingProgramError(
             "gcc is missing: the fake NVML is compiled where it is used (apt-get install gcc libc6-dev)"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a compilation takes seconds and has a deadline
+    with build_lock(folder, progress, name="build.lock", what="the fake NVML"):
         if not (built.library.exists() and built.nvidia_smi.exists()):
             progress("compiling the fake NVML")
             _compile(compiler, (*_OF_BOTH, *_OF_LIBRARY), _LIBRARY_FLAGS, built.library)
@@ -77,7 +76,7 @@ def _compile(compiler: str, sources: tuple[str, ...], flags: tuple[str, ...], ta
             raise MissingProgramError(
                 f"gcc took more than {expired.timeout:.0f} s for {target.name}"
             ) from None
-        if done.returncode or done.stderr:  # a warning is a mistake in our sources
+        if done.returncode:
             raise MissingProgramError(f"gcc could not make {target.name}:\n{done.stderr[-2000:]}")
         output.replace(target)
 
@@ -89,8 +88,3 @@ def _hash() -> str:
         if path.suffix in {".c", ".h", ".def"}:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _cache(env: Mapping[str, str]) -> Path:
-    home = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache")
-    return home / "nodemend" / "fake-nvml"

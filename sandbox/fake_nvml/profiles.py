@@ -118,8 +118,10 @@ INSTANCES = (
 )
 
 
-def make_gpus(count: int, model: str = "NVIDIA H100 80GB HBM3", name: str = "node") -> tuple[Gpu, ...]:
-    """Make up `count` GPUs of one model, with addresses as on a board of eight."""
+def make_gpus(
+    count: int, model: str = "NVIDIA H100 80GB HBM3", *, name: str = "node", first: int = 0
+) -> tuple[Gpu, ...]:
+    """Make up `count` GPUs of one model, with addresses as on a board of eight; `first` is the first one's index."""
     return tuple(
         Gpu(
             index=index,
@@ -127,7 +129,7 @@ def make_gpus(count: int, model: str = "NVIDIA H100 80GB HBM3", name: str = "nod
             uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'gpu-{index}.{name}.sandbox.nodemend.dev')}",
             model=model,
         )
-        for index in range(count)
+        for index in range(first, first + count)
     )
 
 

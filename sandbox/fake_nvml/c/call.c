@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_HANDLES = 512, LOOK_AGAIN_MS = 20, WAIT_FOR_RESET_MS = 5000 };
+enum { INIT_NO_GPUS = 1, MOST_HANDLES = 512, LOOK_AGAIN_MS = 20, WAIT_FOR_RESET_MS = 5000 };
 
 struct handle {
     char uuid[96], parent[96]; /* parent: only of a MIG device */
@@ -196,26 +196,42 @@ __attribute__((constructor)) static void loaded(void)
     state_give_back(state);
 }
 
+/* A hang that SIGTERM does not end: the whole process ignores it while any of its threads is in one. */
+static void ignore_sigterm(bool begin)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct sigaction before;
+    static unsigned threads;
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    pthread_mutex_lock(&lock);
+    if (begin && threads++ == 0)
+        sigaction(SIGTERM, &ignored, &before);
+    else if (!begin && --threads == 0)
+        sigaction(SIGTERM, &before, NULL);
+    pthread_mutex_unlock(&lock);
+}
+
 /* Hang for as long as the state says so; then give back the code that it wants answered, or -1. */
 static int obey(struct call *call, int gpu)
 {
-    struct sigaction before, ignored = {.sa_handler = SIG_IGN};
     const struct rule *rule;
     bool blocked = false;
     while (call->state && (rule = state_rule(call->state, names[call->id], gpu, true))) {
-        if (rule->value && !blocked)
-            blocked = sigaction(SIGTERM, &ignored, &before) == 0;
+        if (rule->value && !blocked) {
+            ignore_sigterm(true);
+            blocked = true;
+        }
         state_give_back(call->state);
         sleep_ms(LOOK_AGAIN_MS);
         call->state = state_take();
     }
     if (blocked)
-        sigaction(SIGTERM, &before, NULL);
+        ignore_sigterm(false);
     rule = call->state ? state_rule(call->state, names[call->id], gpu, false) : NULL;
     return rule ? rule->value : -1;
 }
 
-static nvmlReturn_t driver_answers(const struct state *state)
+nvmlReturn_t driver_answers(const struct state *state)
 {
     if (!state || !state_number(state, "loaded", 0))
         return NVML_DRIVER_NOT_LOADED;
@@ -372,6 +388,8 @@ EXPORTED nvmlReturn_t nvmlInitWithFlags(unsigned flags)
     OPEN(call_begin(&call, CALL_nvmlInitWithFlags));
     if (flags > 7)
         return NVML_INVALID_ARGUMENT;
+    if (!(flags & INIT_NO_GPUS) && !gpu_by_index(call.state, 0))
+        return NVML_NOT_FOUND; /* nvidia-smi then says "No devices were found" and ends with this code */
     pthread_mutex_lock(&init_lock);
     code = initialised() ? NVML_SUCCESS : hold();
     if (code == NVML_SUCCESS)

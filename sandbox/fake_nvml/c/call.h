@@ -69,6 +69,8 @@ nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length);
 nvmlReturn_t give_text(const struct call *call, const char *name, char *buffer, unsigned length);
 nvmlReturn_t give_uint(const struct call *call, const char *name, unsigned *value);
 
+/* DriverNotLoaded without state or driver, LibRmVersionMismatch after an upgrade under this process. */
+nvmlReturn_t driver_answers(const struct state *state);
 /* Whether the library is initialised, by how many. */
 bool initialised(void);
 const char *call_name(enum call_id id);

@@ -179,8 +179,9 @@ static nvmlReturn_t wait_for_event(struct call *call, struct event_set *set, uns
     for (;;) {
         if (atomic_load(&set->freed) || !initialised())
             return NVML_UNINITIALIZED;
-        if (!call->state || !state_number(call->state, "loaded", 0))
-            return NVML_DRIVER_NOT_LOADED;
+        nvmlReturn_t code = driver_answers(call->state);
+        if (code != NVML_SUCCESS)
+            return code;
         if (next_event(set, call->state, found, device))
             return NVML_SUCCESS;
         if (!set->of_system && holds_lost_gpu(set, call->state))

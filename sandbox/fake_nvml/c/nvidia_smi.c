@@ -49,15 +49,14 @@ static void find_state(void)
 
 nvmlReturn_t smi_obey(struct state **state, const char *call, int gpu)
 {
-    const struct rule *rule;
-    while (*state && (rule = state_rule(*state, call, gpu, true)) && strcmp(rule->call, call) == 0) {
+    while (*state && state_rule(*state, call, gpu, true)) {
         struct timespec pause = {0, LOOK_AGAIN_MS * 1000000L};
         state_give_back(*state);
         nanosleep(&pause, NULL);
         *state = state_take();
     }
-    rule = *state ? state_rule(*state, call, gpu, false) : NULL;
-    return rule && strcmp(rule->call, call) == 0 ? rule->value : NVML_SUCCESS;
+    const struct rule *rule = *state ? state_rule(*state, call, gpu, false) : NULL;
+    return rule ? rule->value : NVML_SUCCESS;
 }
 
 /* ---- choosing GPUs ---- */

@@ -32,21 +32,39 @@ static int hold_alone(void)
     return file;
 }
 
+/* What a reset clears: of the numbers of an attribute those whose bit is set. */
+static const struct {
+    const char *name;
+    unsigned bits;
+} cleared[] = {
+    {"reset_required", 1},
+    {"recovery_action", 1},
+    {"remapped_rows", 1 << 2},    /* pending */
+    {"sram", 1 << 3 | 1 << 4 | 1 << 5}, /* the volatile ones */
+};
+
 static void reset_attribute(const char *name, const char *value, unsigned gpu, FILE *out)
 {
-    unsigned long long numbers[12] = {0};
-    if (strncmp(name, "ecc.", 4) == 0 && (strncmp(name + 5, ".0.", 3) == 0 || strcmp(name + 5, ".0") == 0))
+    unsigned place, pending;
+    size_t i = 0;
+    while (i < sizeof cleared / sizeof *cleared && strcmp(name, cleared[i].name) != 0)
+        i++;
+    const bool clears = i < sizeof cleared / sizeof *cleared;
+    if (sscanf(name, "ecc.%*u.%u", &place) == 1 && place == 0)
         return; /* volatile counts begin anew */
-    if (strcmp(name, "reset_required") == 0 || strcmp(name, "recovery_action") == 0) {
-        value = "0";
-    } else if (strcmp(name, "remapped_rows") == 0 && sscanf(value, "%llu %llu %*u %llu", numbers, numbers + 1, numbers + 2) == 3) {
-        fprintf(out, "gpu %u %s %llu %llu 0 %llu\n", gpu, name, numbers[0], numbers[1], numbers[2]);
-        return;
-    } else if (strcmp(name, "mig_mode") == 0 && sscanf(value, "%*u %llu", numbers) == 1) {
-        fprintf(out, "gpu %u %s %llu %llu\n", gpu, name, numbers[0], numbers[0]);
+    fprintf(out, "gpu %u %s", gpu, name);
+    if (strcmp(name, "mig_mode") == 0 && sscanf(value, "%*u %u", &pending) == 1) {
+        fprintf(out, " %u %u\n", pending, pending); /* what was pending holds now */
         return;
     }
-    fprintf(out, "gpu %u %s %s\n", gpu, name, value);
+    char *after;
+    unsigned long long number = strtoull(value, &after, 0);
+    for (unsigned n = 0; clears && after != value; n++) {
+        fprintf(out, " %llu", cleared[i].bits >> n & 1 ? 0 : number);
+        value = after;
+        number = strtoull(value, &after, 0);
+    }
+    fprintf(out, clears ? "%s\n" : " %s\n", value); /* what is no number stays */
 }
 
 static void reset_line(void *context, const char *line, FILE *out)

@@ -314,6 +314,12 @@ unsigned long long state_last_event(const struct state *state)
     return state_number(state, "last_event", 0);
 }
 
+/* A rule for every call holds neither for the last one, else nobody would ever let go, nor for nvidia-smi. */
+static bool any_call_means(const char *call)
+{
+    return strncmp(call, "nvml", 4) == 0 && strcmp(call, "nvmlShutdown") != 0;
+}
+
 const struct rule *state_rule(const struct state *state, const char *call, int gpu, bool hang)
 {
     const struct rule *best = NULL;
@@ -321,7 +327,9 @@ const struct rule *state_rule(const struct state *state, const char *call, int g
     for (size_t i = 0; i < state->rule_count; i++) {
         const struct rule *rule = &state->rules[i];
         bool exact = strcmp(rule->call, call) == 0;
-        if (rule->hang != hang || (!exact && strcmp(rule->call, "*") != 0) || (rule->gpu != ANY && rule->gpu != gpu))
+        if (rule->hang != hang || (rule->gpu != ANY && rule->gpu != gpu))
+            continue;
+        if (!exact && !(strcmp(rule->call, "*") == 0 && any_call_means(call)))
             continue;
         int fit = 2 * exact + (rule->gpu != ANY);
         if (fit > best_fit) {
