@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -41,10 +42,10 @@ from controller.announce import CONTROLLER as EVENTS_OF
 from kube import paths
 from kube.clock import SYSTEM
 from kube.remediation import Remediation
-from kube.session import connect, user_agent
 from kube.types import Node
-from sandbox.actors import AGENT, CONTROLLER, SYSTEM_NAMESPACE, ControllerActor, start_controller
+from sandbox.actors import CONTROLLER, SYSTEM_NAMESPACE, ControllerActor, start_controller
 from sandbox.cluster import Sandbox
+from sandbox.identities import AgentIdentities
 
 NODES = AIMED_NODES
 SICK = AIMED_SICK
@@ -179,16 +180,15 @@ class _Run:
         self._say("  processor seconds meanwhile: " + ", ".join(f"{n} {s:.1f}" for n, s in spent.items()))
         return burst
 
+    @cached_property
+    def _identities(self) -> AgentIdentities:
+        return AgentIdentities(self._sandbox, max_connections=AT_ONCE)
+
     def _reporters(self, names: Sequence[str]) -> list[Reporter]:
         folder = self._sandbox.state_dir / "reporters"
-        api = connect(
-            user_agent=user_agent(AGENT),
-            server=self._sandbox.server,
-            token_file=self._sandbox.token_file(SYSTEM_NAMESPACE, AGENT),
-            ca_file=self._sandbox.ca_file,
-            max_connections=AT_ONCE,
-        )
-        return [Reporter(api, name, fleet.boot_id(name), folder / name) for name in names]
+        return [
+            Reporter(self._identities.of(name), name, fleet.boot_id(name), folder / name) for name in names
+        ]
 
     def _each(self, reporters: Sequence[Reporter], do: Any) -> None:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="report") as pool:

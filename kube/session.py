@@ -87,7 +87,9 @@ class Session:
         write_guard: WriteGuard | None = None,
         max_connections: int = 16,
         timeout_s: float = READ_TIMEOUT_S,
+        pool: urllib3.PoolManager | None = None,
     ) -> None:
+        """`pool` is somebody else's, who closes it; without one the session makes and closes its own."""
         self.server = endpoint.server
         self.user_agent = user_agent
         self._endpoint = endpoint
@@ -95,12 +97,33 @@ class Session:
         self._clock = clock
         self._write_guard = write_guard
         self._timeout_s = timeout_s
-        self._pool = pool_to(endpoint, max_connections)
+        self._pool = pool or pool_to(endpoint, max_connections)
+        self._owns_pool = pool is None
         self._lock = threading.Lock()
         self._streams: set[urllib3.BaseHTTPResponse] = set()
         self._closed = False
         self._reads = retries.of(clock, retries.may_repeat_read)
         self._writes = retries.of(clock, retries.may_repeat_write)
+
+    def with_token(self, token: TokenSource) -> "Session":
+        """Give a session of another identity over the same connections, which end with this one.
+
+        Raises ValueError where a client certificate is the connections' identity: the server would believe that one.
+        """
+        if self._endpoint.cert_file:
+            raise ValueError(
+                f"{self.server}: these connections carry the client certificate {self._endpoint.cert_file}, "
+                "no token on them would count"
+            )
+        return Session(
+            self._endpoint,
+            token,
+            user_agent=self.user_agent,
+            clock=self._clock,
+            write_guard=self._write_guard,
+            timeout_s=self._timeout_s,
+            pool=self._pool,
+        )
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         limit_s = max(LIST_TIMEOUT_S, self._timeout_s) if query and "limit" in query else self._timeout_s
@@ -152,7 +175,8 @@ class Session:
                     response.shutdown()
                 except (OSError, ValueError, RuntimeError):  # it ended by itself in this moment
                     continue
-        self._pool.clear()
+        if self._owns_pool:
+            self._pool.clear()
 
     def _write(
         self,

@@ -23,6 +23,7 @@ from kube.api import ApiError, PatchType
 from kube.types import Pod, Struct
 from sandbox.agent_files import merged, toml, write_config
 from sandbox.cluster import Sandbox
+from sandbox.install import IMAGE
 from sandbox.nodes import SimulatedNode
 from sandbox.pod_player import AGENT_COMMAND, REBOOT_COMMAND, VALIDATE_COMMAND, PodPlayer
 from sandbox.processes import Process
@@ -248,7 +249,7 @@ def _write_controller_config(
         "cluster_name": "sandbox",
         "listen": "127.0.0.1:0",
         "kube": {"server": sandbox.server, "token_file": str(token), "ca_file": str(sandbox.ca_file)},
-        "jobs": {"image": "nodemend:sandbox", "host_pid": False},
+        "jobs": {"image": IMAGE, "host_pid": False},
         "repairs": {"reboot": {"command": list(REBOOT_COMMAND)}},
         "validation": {"command": list(VALIDATE_COMMAND)},
         "sinks": {

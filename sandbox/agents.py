@@ -2,8 +2,8 @@
 
 For fleets of a size that no machine has processes for. What is the product's: the kernel log's reader, the checks, the fold,
 the publisher, NodeHealth, the Lease. What is not: the threads (an Agent has five of its own in production), one watch of all
-NodeHealths instead of one each, and one ServiceAccount token that is bound to no pod. Latencies of a single agent are
-measured with the real process (`sandbox.actors`).
+NodeHealths instead of one each, and tokens that are bound to the Nodes, not to pods of the DaemonSet (`sandbox.identities`).
+Latencies of a single agent are measured with the real process (`sandbox.actors`).
 """
 
 import threading
@@ -20,12 +20,12 @@ from agent.runtime import Agent, open_kernel_log
 from checks.check import Check, discover
 from checks.observation import Observation
 from kube import paths
-from kube.api import Api
 from kube.clock import SYSTEM, Clock
 from kube.nodehealth import NodeHealth
 from kube.store import Change, Store
 from kube.watch import Reflector
 from sandbox.agent_files import merged, settings, toml
+from sandbox.identities import AgentIdentities
 from sandbox.nodes import SimulatedNode
 from sandbox.rounds import Round, Rounds
 
@@ -85,7 +85,7 @@ class HostedAgent:
         config = self._host.config_of(self.node)
         agent = Agent(
             config,
-            self._host.api,
+            self._host.identities.of(self.node.name),
             self._host.clock,
             checks=self._host.checks,
             feed=PolledFeed(config, self._host.clock),
@@ -146,17 +146,17 @@ class HostedAgent:
 
 
 class AgentHost:
-    """Agents for all `nodes`, under one session's identity, from `start` until `stop`. `settings` win over the defaults."""
+    """Agents for all `nodes`, each as its own node's, from `start` until `stop`. `settings` win over the defaults."""
 
     def __init__(
         self,
-        api: Api,
+        identities: AgentIdentities,
         nodes: Sequence[SimulatedNode],
         *,
         settings: Mapping[str, Any] | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        self.api = api
+        self.identities = identities
         self.clock = clock
         self.checks: tuple[Check, ...] = discover()
         self.random = Random()  # noqa: S311 - jitter, not a secret
@@ -168,7 +168,9 @@ class AgentHost:
         self.agents = {node.name: HostedAgent(self, node) for node in nodes}
         store: Store[NodeHealth] = Store()
         store.subscribe(self._health_changed)
-        watch = Reflector(api, paths.node_healths(), NodeHealth, store, clock=clock, stop=self._stop)
+        watch = Reflector(
+            identities.shared, paths.node_healths(), NodeHealth, store, clock=clock, stop=self._stop
+        )
         self._watch = threading.Thread(target=watch.run, name="healths", daemon=True)
 
     def start(self) -> None:
@@ -179,7 +181,7 @@ class AgentHost:
             hosted.power_on()
 
     def stop(self) -> None:
-        """End them all. The watch itself ends with the session."""
+        """End them all. The watch itself ends with the identities."""
         self._stop.set()
         for rounds in (self.ticks, self.writes, self.leases):
             rounds.stop()

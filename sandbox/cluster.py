@@ -188,7 +188,7 @@ class Sandbox:
     ) -> str:
         """Return a token of a ServiceAccount, bound to `pod` (name, uid) where given. Raises ApiError."""
         bound = tokens.PodRef(name=pod[0], uid=pod[1]) if pod else None
-        return tokens.request(self.admin, namespace, service_account, pod=bound, seconds=seconds)
+        return tokens.request(self.admin, namespace, service_account, bound=bound, seconds=seconds)
 
     def token_file(
         self,

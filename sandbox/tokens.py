@@ -13,6 +13,7 @@ import msgspec
 
 from kube import paths
 from kube.api import Api, ApiError
+from kube.clock import Clock
 
 _RETRY_S = 5.0
 
@@ -22,6 +23,18 @@ class PodRef(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
+
+    def reference(self) -> dict[str, str]:
+        return {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid}
+
+
+class NodeRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The Node that a token is bound to, whichever bears the name; the token dies with it (Kubernetes 1.31 and newer)."""
+
+    name: str
+
+    def reference(self) -> dict[str, str]:
+        return {"apiVersion": "v1", "kind": "Node", "name": self.name}
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -42,15 +55,75 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 def request(
-    api: Api, namespace: str, service_account: str, *, pod: PodRef | None = None, seconds: int = 3600
+    api: Api,
+    namespace: str,
+    service_account: str,
+    *,
+    bound: PodRef | NodeRef | None = None,
+    seconds: int = 3600,
 ) -> str:
     """Ask for a token that lives `seconds` (at least 600, the API server's limit). Raises ApiError."""
     spec: dict[str, object] = {"expirationSeconds": seconds}
-    if pod is not None:
-        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+    if bound is not None:
+        spec["boundObjectRef"] = bound.reference()
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     path = paths.token_request(namespace, service_account)
     return msgspec.json.decode(api.create(path, body), type=_TokenRequest).status.token
+
+
+class NodeToken:
+    """A kube.credentials.TokenSource: a ServiceAccount's token that is bound to a Node, asked for when it is first needed.
+
+    It is renewed after four fifths of its life, and at once where the server refuses it: it died with its Node object, and
+    another Node of that name may be there. `at_once` bounds how many ask at the same time. `header` and `renew` raise
+    ApiError: NotFound where there is no such Node.
+    """
+
+    def __init__(
+        self,
+        api: Callable[[], Api],
+        namespace: str,
+        service_account: str,
+        node: NodeRef,
+        *,
+        clock: Clock,
+        at_once: threading.Semaphore,
+        seconds: int = 3600,
+    ) -> None:
+        self._ask: Callable[[], str] = lambda: request(
+            api(), namespace, service_account, bound=node, seconds=seconds
+        )
+        self._clock = clock
+        self._at_once = at_once
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._token = ""
+        self._due = float("-inf")
+
+    def header(self) -> str:
+        with self._lock:
+            if not self._token or self._clock.monotonic() >= self._due:
+                self._renew()
+            return f"Bearer {self._token}"
+
+    def renew(self, refused: str) -> bool:
+        with self._lock:
+            if refused == f"Bearer {self._token}":  # else another thread has asked for the new one already
+                self._token = ""
+                self._renew()
+            return refused != f"Bearer {self._token}"
+
+    def _renew(self) -> None:
+        try:
+            with self._at_once:
+                self._token = self._ask()
+        except ApiError:
+            if not self._token:
+                raise
+            # The one that is held still works for a fifth of its life.
+            self._due = self._clock.monotonic() + _RETRY_S
+        else:
+            self._due = self._clock.monotonic() + self._seconds * 0.8
 
 
 class TokenFiles:
@@ -114,7 +187,9 @@ class TokenFiles:
             self._wake.wait(max(0.2, next_due - time.monotonic()))
 
     def _renew(self, file: _File) -> None:
-        token = request(self._api(), file.namespace, file.service_account, pod=file.pod, seconds=file.seconds)
+        token = request(
+            self._api(), file.namespace, file.service_account, bound=file.pod, seconds=file.seconds
+        )
         file.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         pending = file.path.with_name(f".{file.path.name}")
         pending.touch(mode=0o600)

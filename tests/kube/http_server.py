@@ -53,6 +53,7 @@ class HttpServer:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[Asked] = []
+        self.connections = 0
         self.answers: deque[Answer | Answering] = deque()
         self.otherwise: Answering = lambda _: Answer()
         server = self
@@ -60,6 +61,10 @@ class HttpServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                server.connections += 1
+                super().setup()
 
             def handle_any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)

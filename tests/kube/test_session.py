@@ -22,8 +22,8 @@ from kube.api import (
     Unavailable,
 )
 from kube.clock import SYSTEM
-from kube.credentials import CannotConnect
-from kube.session import connect, user_agent
+from kube.credentials import CannotConnect, Endpoint, NoToken
+from kube.session import Session, connect, user_agent
 from tests.fakes import FakeClock
 from tests.kube.authority import Authority
 from tests.kube.http_server import Answer, Asked, HttpServer, refused, serving
@@ -137,6 +137,42 @@ def test_a_rotated_token_is_read_again_after_a_minute(
         "Bearer first",
         "Bearer second",
     ]
+
+
+class Named:
+    """A TokenSource of one word."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def header(self) -> str:
+        return f"Bearer {self._word}"
+
+    def renew(self, refused: str) -> bool:
+        return refused != self.header()
+
+
+def test_sessions_of_several_identities_share_their_connections(server: HttpServer, opening: Opening) -> None:
+    """Each request bears its own session's token, and all go over one connection, which outlives those who borrowed it."""
+    first = opening()
+    second, third = first.with_token(Named("second")), first.with_token(Named("third"))
+    for session in (first, second, third):
+        session.get(POD)
+    third.close()
+    second.get(POD)
+
+    said = [asked.headers["authorization"].removeprefix("Bearer ") for asked in server.asked]
+    assert said == ["first", "second", "third", "second"]
+    assert server.connections == 1
+
+
+def test_a_client_certificates_connections_are_not_lent(tmp_path: Path) -> None:
+    """The server would believe the certificate, so a token on them would silently act as somebody else."""
+    endpoint = Endpoint(server="http://127.0.0.1:1", cert_file=str(tmp_path / "admin.crt"))
+    session = Session(endpoint, NoToken(), user_agent="test")
+
+    with pytest.raises(ValueError, match=r"client certificate .*admin\.crt"):
+        session.with_token(Named("second"))
 
 
 def test_a_refused_token_is_read_again_at_once(

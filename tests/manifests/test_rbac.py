@@ -1,6 +1,6 @@
 """Rights, tried by doing things under the ServiceAccounts' own tokens: what is needed works, what must not be done fails."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -8,38 +8,21 @@ import msgspec
 import pytest
 
 from kube import paths
-from kube.api import Api, ApiError, Forbidden, NotFound, PatchType
-from kube.session import Session, connect
+from kube.api import ApiError, Forbidden, NotFound, PatchType
+from kube.session import Session
 from sandbox.cluster import Sandbox
+from sandbox.identities import AgentIdentities
+from tests.fakes import wait_until
+from tests.manifests.deeds import REPAIRS, SYSTEM, Deed, job, merge, named, owned_by, session, strategic
 
 NODE = "rbac-node"
-SYSTEM, REPAIRS = "nodemend-system", "nodemend-repairs"
 LEADER = paths.lease(SYSTEM, "nodemend-controller")
 OTHER_LEASE = paths.lease(SYSTEM, NODE)
 KUBE_SYSTEM_POD = paths.pod("kube-system", "no-such-pod")
 
-Deed = Callable[[Api], object]
-
-
-def named(name: str, kind: str, version: str, **more: Any) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **more}
-
 
 def lease(name: str) -> dict[str, Any]:
     return named(name, "Lease", "coordination.k8s.io/v1", spec={"holderIdentity": "test"})
-
-
-def job(name: str) -> dict[str, Any]:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
-    return named(name, "Job", "batch/v1", spec={"suspend": True, "template": {"spec": pod}})
-
-
-def merge(path: str, body: dict[str, Any]) -> Deed:
-    return lambda api: api.patch(path, body, PatchType.MERGE)
-
-
-def strategic(path: str, body: dict[str, Any]) -> Deed:
-    return lambda api: api.patch(path, body, PatchType.STRATEGIC)
 
 
 CONDITION = {
@@ -118,20 +101,11 @@ def scene(installed: Sandbox) -> Iterator[Sandbox]:
             continue
 
 
-def session(sandbox: Sandbox, namespace: str, account: str) -> Session:
-    return connect(
-        server=sandbox.server,
-        token_file=sandbox.token_file(namespace, account),
-        ca_file=sandbox.ca_file,
-        user_agent="rbac-test",
-    )
-
-
 @pytest.fixture(scope="module")
 def agent(scene: Sandbox) -> Iterator[Session]:
-    opened = session(scene, SYSTEM, "nodemend-agent")
-    yield opened
-    opened.close()
+    identities = AgentIdentities(scene)
+    yield identities.of(NODE)
+    identities.close()
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +125,7 @@ AGENT_MAY: list[tuple[Deed, str]] = [
     (lambda api: api.get(paths.node_healths()), "list NodeHealths"),
     (watch(paths.node_healths()), "watch its NodeHealth"),
     (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "report its status"),
-    (merge(OTHER_LEASE, {"spec": {"holderIdentity": "x"}}), "renew its Lease"),
+    (merge(OTHER_LEASE, {"metadata": owned_by(NODE), "spec": {"holderIdentity": NODE}}), "renew its Lease"),
 ]
 AGENT_MUST_NOT: list[tuple[Deed, str]] = [
     (strategic(paths.node(NODE), CORDON), "cordon"),
@@ -175,7 +149,7 @@ CONTROLLER_MAY: list[tuple[Deed, str]] = [
     (strategic(paths.node(NODE), CORDON), "cordon"),
     (strategic(paths.node_status(NODE), CONDITION), "turn a silent agent's condition Unknown"),
     (merge(paths.node_health(NODE), {"spec": {"clearedBy": "x"}}), "clear evidence"),
-    (lambda api: api.create(paths.jobs(REPAIRS), job("rbac-job")), "start a repair"),
+    (lambda api: api.create(paths.jobs(REPAIRS), job("rbac-job", suspend=True)), "start a repair"),
     (lambda api: api.get(paths.jobs(REPAIRS)), "list repairs"),
     (lambda api: api.delete(paths.job(REPAIRS, "rbac-job")), "call back a repair that has not begun"),
     (lambda api: api.get(paths.remediations()), "list Remediations"),
@@ -259,16 +233,13 @@ def test_the_repair_account_may_nothing(scene: Sandbox) -> None:
         repair.close()
 
 
-def test_a_pod_of_a_repair_gets_no_token(scene: Sandbox) -> None:
+def test_a_pod_of_a_repair_gets_no_token(scene: Sandbox, controller: Session) -> None:
     """No volume with a token is put into a pod that runs as the repair account."""
-    pod = named(
-        "rbac-pod",
-        "Pod",
-        "v1",
-        spec={"serviceAccountName": "nodemend-repair", "containers": [{"name": "c", "image": "i"}]},
-    )
-    made = msgspec.json.decode(scene.admin.create(paths.pods(REPAIRS), pod))
-    scene.admin.delete(paths.pod(REPAIRS, "rbac-pod"))
+    controller.create(paths.jobs(REPAIRS), job("rbac-pod"))
+    query = {"labelSelector": "batch.kubernetes.io/job-name=rbac-pod"}
+    wait_until(lambda: bool(msgspec.json.decode(scene.admin.get(paths.pods(REPAIRS), query))["items"]), 30)
+    (made,) = msgspec.json.decode(scene.admin.get(paths.pods(REPAIRS), query))["items"]
+    controller.delete(paths.job(REPAIRS, "rbac-pod"), {"propagationPolicy": "Background"})
 
     assert "volumes" not in made["spec"]
 

@@ -10,12 +10,12 @@ import pytest
 from kube import paths
 from kube.api import PatchType
 from kube.nodehealth import NodeHealth
-from kube.session import connect
 from kube.types import Lease
 from sandbox import nodes as simulated
 from sandbox import power
 from sandbox.agents import AgentHost
 from sandbox.cluster import Sandbox
+from sandbox.identities import AgentIdentities
 from sandbox.install import install
 from sandbox.nodes import Reboots, SimulatedNode
 
@@ -26,17 +26,12 @@ COUNT = 12
 def fleet(sandbox: Sandbox) -> Iterator[list[SimulatedNode]]:
     install(sandbox)
     nodes = simulated.create(sandbox, [f"hosted-{number}" for number in range(COUNT)])
-    session = connect(
-        server=sandbox.server,
-        token_file=sandbox.token_file("nodemend-system", "nodemend-agent"),
-        ca_file=sandbox.ca_file,
-        user_agent="nodemend-agent-host",
-    )
-    host = AgentHost(session, nodes)
+    identities = AgentIdentities(sandbox)
+    host = AgentHost(identities, nodes)
     host.start()
     yield nodes
     host.stop()
-    session.close()
+    identities.close()
     for node in nodes:
         node.delete(sandbox.admin)
         node.close()

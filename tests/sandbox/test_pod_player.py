@@ -11,11 +11,13 @@ import pytest
 
 from kube import paths
 from kube.api import NotFound
+from kube.session import connect
 from kube.types import Job, Lease, Pod
 from sandbox import nodes as simulated
 from sandbox import power
+from sandbox.actors import CONTROLLER, SYSTEM_NAMESPACE
 from sandbox.cluster import Sandbox
-from sandbox.install import install
+from sandbox.install import IMAGE, install
 from sandbox.machine import Machine
 from sandbox.nodes import Reboots, SimulatedNode
 from sandbox.pod_player import (
@@ -36,14 +38,21 @@ class Stage:
         self.sandbox = sandbox
         self.node = node
         self.jobs: list[str] = []
+        self.controller = connect(
+            server=sandbox.server,
+            token_file=sandbox.token_file(SYSTEM_NAMESPACE, CONTROLLER),
+            ca_file=sandbox.ca_file,
+            user_agent="pod-player-test",
+        )
 
     def run(self, name: str, *command: str, **pod: Any) -> None:
         spec = {
             "restartPolicy": "Never",
             "serviceAccountName": "nodemend-repair",
+            "automountServiceAccountToken": False,
             "nodeSelector": {"kubernetes.io/hostname": self.node.name},
             "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": "c", "image": "i", "command": list(command)}],
+            "containers": [{"name": "c", "image": IMAGE, "command": list(command)}],
             **pod,
         }
         body = {
@@ -52,7 +61,7 @@ class Stage:
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"backoffLimit": 0, "template": {"spec": spec}},
         }
-        self.sandbox.admin.create(paths.jobs(NAMESPACE), body)
+        self.controller.create(paths.jobs(NAMESPACE), body)  # nobody else may
         self.jobs.append(name)
 
     def pod(self, job: str) -> Pod | None:
@@ -88,7 +97,9 @@ def stage(sandbox: Sandbox) -> Iterator[Stage]:
     (node,) = simulated.create(sandbox, ["player-node"])
     player = PodPlayer(sandbox, [node], also_allowed=[PYTHON])
     player.start()
-    yield Stage(sandbox, node)
+    made = Stage(sandbox, node)
+    yield made
+    made.controller.close()
     player.stop()
     sandbox.kubectl("delete", "jobs", "--all", "-n", NAMESPACE)
     node.delete(sandbox.admin)

@@ -1,15 +1,16 @@
 """Token files are asked for once, renewed before they expire, and keep their last token while the API server is down."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kube.api import ApiError, Forbidden, Unavailable
+from kube.api import ApiError, Forbidden, NotFound, Unavailable
 from sandbox import tokens
-from sandbox.tokens import PodRef, TokenFiles
-from tests.fakes import FakeApi, wait_until
+from sandbox.tokens import NodeRef, NodeToken, PodRef, TokenFiles
+from tests.fakes import FakeApi, FakeClock, wait_until
 
 
 class Issuer(FakeApi):
@@ -31,7 +32,7 @@ def test_a_request_names_lifetime_and_pod() -> None:
     """A token bound to a pod carries the pod's node, which the admission policy for agents compares."""
     issuer = Issuer()
 
-    token = tokens.request(issuer, "ns", "agent", pod=PodRef(name="agent-x", uid="u1"), seconds=600)
+    token = tokens.request(issuer, "ns", "agent", bound=PodRef(name="agent-x", uid="u1"), seconds=600)
 
     assert token == "token-1"
     bound = {"apiVersion": "v1", "kind": "Pod", "name": "agent-x", "uid": "u1"}
@@ -92,3 +93,64 @@ def test_a_refused_first_request_is_the_caller_s_error(tmp_path: Path) -> None:
 
     files.close()
     assert list(tmp_path.iterdir()) == []
+
+
+class NodeTokens:
+    """A NodeToken with its issuer and its clock."""
+
+    def __init__(self) -> None:
+        self.issuer = Issuer()
+        self.time = FakeClock()
+        self.token = NodeToken(
+            lambda: self.issuer,
+            "ns",
+            "agent",
+            NodeRef(name="gpu-1"),
+            clock=self.time.clock,
+            at_once=threading.Semaphore(1),
+            seconds=1000,
+        )
+
+
+def test_a_nodes_token_is_asked_for_when_it_is_first_needed() -> None:
+    """A fleet of a thousand asks for nothing at once; the request names the Node, and one is enough for a while."""
+    it = NodeTokens()
+    before = list(it.issuer.asked)
+    headers = [it.token.header(), it.token.header()]
+
+    assert before == []
+    assert headers == ["Bearer token-1"] * 2
+    assert [spec["boundObjectRef"] for _, spec in it.issuer.asked] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "gpu-1"}
+    ]
+
+
+def test_a_nodes_token_is_renewed_after_four_fifths_of_its_life() -> None:
+    """The old one still holds then, so a server that is away for a moment costs nothing: it is asked again soon."""
+    it = NodeTokens()
+    it.token.header()
+    it.time.advance(801)
+    it.issuer.error = Unavailable("down")
+    while_down = [it.token.header(), it.token.header()]
+    asked_while_down = len(it.issuer.asked)
+    it.issuer.error = None
+    it.time.advance(6)
+
+    assert while_down == ["Bearer token-1"] * 2
+    assert asked_while_down == 2
+    assert it.token.header() == "Bearer token-3"
+
+
+def test_a_nodes_token_that_is_refused_is_asked_for_anew() -> None:
+    """It died with its Node object; where there is none of that name any more, that is what its bearer hears."""
+    it = NodeTokens()
+    refused = it.token.header()
+    renewed = it.token.renew(refused)
+    again = it.token.renew(refused)
+    it.issuer.error = NotFound("no such node")
+
+    assert (renewed, again, len(it.issuer.asked)) == (True, True, 2)
+    with pytest.raises(NotFound):
+        it.token.renew(it.token.header())
+    with pytest.raises(NotFound):
+        it.token.header()
