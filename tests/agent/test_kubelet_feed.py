@@ -7,7 +7,8 @@ from random import Random
 
 from agent.host.pod_resources import KubeletDevices, KubeletFailed, read_pod_resources
 from agent.kubelet_feed import Answer, KubeletFeed
-from tests.agent.pod_resources_server import GO_ALLOCATABLE, GO_LIST, PodResourcesServer, socket_path
+from sandbox.pod_resources import PodResourcesServer
+from tests.agent.pod_resources_server import GO_ALLOCATABLE, GO_LIST, socket_path
 from tests.fakes import wait_until
 
 

@@ -12,16 +12,8 @@ import pytest
 from agent.host.pod_resources import KubeletDevices, KubeletFailed, read_pod_resources
 from agent.host.pod_resources_wire import Device
 from agent.host.unary_call import CallFailed, Cause, unary_call
-from tests.agent.pod_resources_server import (
-    GO_ALLOCATABLE,
-    GO_LIST,
-    PodResourcesServer,
-    allocatable,
-    field,
-    pod,
-    serve_raw,
-    socket_path,
-)
+from sandbox.pod_resources import PodResourcesServer, allocatable, field, pod
+from tests.agent.pod_resources_server import GO_ALLOCATABLE, GO_LIST, serve_raw, socket_path
 
 GPUS = tuple(f"GPU-{number:08d}-2222-3333-4444-555555555555" for number in range(8))
 LIST = "/v1.PodResourcesLister/List"
@@ -178,9 +170,14 @@ def _http_1(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
 
-def _goaway(connection: socket.socket) -> None:
-    connection.sendall(bytes.fromhex("000000040000000000" + "000008070000000000" + "00000001" + "00000002"))
+def _noise(connection: socket.socket) -> None:
     connection.recv(4096)
+    connection.sendall(bytes(range(256)) * 8)
+
+
+def _goaway(connection: socket.socket) -> None:
+    connection.recv(4096)
+    connection.sendall(bytes.fromhex("000000040000000000" + "000008070000000000" + "00000001" + "00000002"))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +188,7 @@ def _goaway(connection: socket.socket) -> None:
             lambda connection: connection.recv(4096), Cause.BROKEN_OFF, id="hangs-up-after-the-question"
         ),
         pytest.param(_http_1, Cause.GARBAGE, id="speaks-http-1"),
-        pytest.param(lambda connection: connection.sendall(bytes(range(256)) * 8), Cause.GARBAGE, id="noise"),
+        pytest.param(_noise, Cause.GARBAGE, id="noise"),
         pytest.param(_goaway, Cause.BROKEN_OFF, id="goes-away-with-an-error"),
         pytest.param(lambda _: threading.Event().wait(0.6), Cause.SLOW, id="says-nothing"),
         pytest.param(_drip, Cause.SLOW, id="says-nothing-of-use-without-end"),

@@ -14,7 +14,8 @@ from agent.host.pod_resources_wire import (
     read_allocatable,
     read_pods,
 )
-from tests.agent.pod_resources_server import GO_ALLOCATABLE, GO_LIST, allocatable, devices, field, pod, varint
+from sandbox.pod_resources import allocatable, devices, field, pod, varint
+from tests.agent.pod_resources_server import GO_ALLOCATABLE, GO_LIST
 
 GPU_1, GPU_2 = (f"GPU-{digit * 8}-2222-3333-4444-555555555555" for digit in "12")
 
