@@ -1,15 +1,13 @@
 /* Event sets: only what happens after a registration is delivered; a lost GPU makes every wait fail at once. */
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "call.h"
 
-enum { LOOK_AGAIN_MS = 200, MOST_MEMBERS = MOST_GPUS };
+/* Looking is one stat. inotify would tell sooner, but closing it takes the kernel tens of milliseconds. */
+enum { LOOK_AGAIN_MS = 50, MOST_MEMBERS = MOST_GPUS };
 
 struct member {
     int gpu;
@@ -23,7 +21,6 @@ struct event_set {
     atomic_uint users;
     atomic_bool freed;
     bool of_system;
-    int watch; /* inotify on the folder of the state, -1 without */
     struct member members[MOST_MEMBERS];
     unsigned member_count;
 };
@@ -35,8 +32,6 @@ static void put_down(struct event_set *set)
 {
     if (atomic_fetch_sub(&set->users, 1) > 1)
         return;
-    if (set->watch >= 0)
-        close(set->watch);
     pthread_mutex_destroy(&set->lock);
     free(set);
 }
@@ -57,16 +52,12 @@ static struct event_set *pick_up(struct event_set *wanted, bool of_system)
 
 static nvmlReturn_t create(bool of_system, struct event_set **created)
 {
-    char folder[PATH_MAX];
     struct event_set *set = calloc(1, sizeof *set);
     if (!set)
         return NVML_MEMORY;
     pthread_mutex_init(&set->lock, NULL);
     atomic_init(&set->users, 1);
     set->of_system = of_system;
-    set->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (set->watch >= 0 && state_sibling(".", folder))
-        inotify_add_watch(set->watch, folder, IN_MOVED_TO);
     pthread_mutex_lock(&sets_lock);
     set->next = sets;
     sets = set;
@@ -160,18 +151,6 @@ static long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* Until the state may have changed, at most `milliseconds`. */
-static void wait_for_change(const struct event_set *set, long long milliseconds)
-{
-    char events[4096];
-    struct pollfd watch = {.fd = set->watch, .events = POLLIN};
-    if (milliseconds > LOOK_AGAIN_MS)
-        milliseconds = LOOK_AGAIN_MS; /* a watch may see nothing through some mounts; a set may be freed */
-    if (poll(&watch, set->watch >= 0, (int)milliseconds) > 0)
-        while (read(set->watch, events, sizeof events) > 0)
-            ;
-}
-
 static nvmlReturn_t wait_for_event(struct call *call, struct event_set *set, unsigned timeout_ms, struct event *found,
                                    nvmlDevice_t *device)
 {
@@ -189,7 +168,7 @@ static nvmlReturn_t wait_for_event(struct call *call, struct event_set *set, uns
         const long long left = deadline - now_ms();
         if (left <= 0)
             return NVML_TIMEOUT;
-        wait_for_change(set, left);
+        sleep_ms(left < LOOK_AGAIN_MS ? (unsigned)left : LOOK_AGAIN_MS);
         state_give_back(call->state);
         call->state = state_take();
     }
