@@ -88,7 +88,7 @@ class FakeDriver(DriverRoot):
         self,
         gpu: GpuName,
         field: int,
-        value: int,
+        value: float,
         *,
         scope: int | None = None,
         kind: str = "uint",
@@ -136,6 +136,17 @@ class FakeDriver(DriverRoot):
         with changed(self.state_file) as state:
             for kind in "cgm":
                 state.gpus[gpu_number(state, gpu)].pop(f"process.{kind}.{pid}", None)
+
+    def use_memory(self, gpu: GpuName, cgroup: str, used: int) -> None:
+        """Let the processes of a cgroup that has limits use `used` bytes. Raises ValueError for one that has none."""
+        with changed(self.state_file) as state:
+            prefix = f"limit {gpu_number(state, gpu)} "
+            for place, line in enumerate(state.limits):
+                words = line.split(" ", 5)
+                if line.startswith(prefix) and words[5] == cgroup:
+                    state.limits[place] = " ".join((*words[:4], str(used), cgroup))
+                    return
+            raise ValueError(f"{cgroup} has no memory limits on GPU {gpu}")
 
     # What happens
 

@@ -78,6 +78,13 @@ def said(process: subprocess.Popen[str]) -> Any:
     return json.loads(line)
 
 
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Let a program go on that waits for a line."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
 def nvidia_smi(driver: FakeDriver, *arguments: str) -> tuple[int, str]:
     """Run the stand-in for nvidia-smi: exit code and what it printed."""
     done = subprocess.run(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.fake_nvml import LIBRARY, FakeDriver, make_gpus
-from tests.sandbox.nvml_program import built_or_skip, run, running, said
+from tests.sandbox.nvml_program import built_or_skip, go_on, run, running, said
 
 _NOT_YET_S = 0.3  # long enough that a call which did come back would have said so
 
@@ -25,12 +25,6 @@ HANGS = """
 @pytest.fixture
 def driver(tmp_path: Path) -> FakeDriver:
     return FakeDriver(tmp_path / "root", make_gpus(2), built=built_or_skip())
-
-
-def go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 def ended_within(process: subprocess.Popen[str], seconds: float) -> bool:
