@@ -205,10 +205,10 @@ def _mark_words(found: Trace) -> str:
     whose = f" of {found.incident}" if found.incident else ""
     if found.held:
         return f"left as it is for now: {found.held}"
-    things = ["taint"] * (found.taints > 0) + ["annotation"] * found.annotation
-    things = ["cordon", *things] if found.uncordon else things
+    parts = {"cordon": found.uncordon, "taint": found.taints > 0, "annotation": found.annotation}
+    things = ", ".join(name for name, there in parts.items() if there)
     stays = f"; it stays cordoned: {found.cordon_stays}" if found.cordon_stays else ""
-    return f"{' and '.join(things)}{whose} removed{stays}"
+    return f"{things}{whose} removed{stays}"
 
 
 def _counted(types: Mapping[str, int]) -> str:

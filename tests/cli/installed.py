@@ -14,7 +14,7 @@ from kube.api import NotFound, PatchType
 from kube.remediation import CANCEL
 from kube.timestamps import micro_time
 from kube.types import Node
-from tests.cli.objects import NOW, Answer, Cluster
+from tests.cli.objects import INCIDENT, NOW, Answer, Cluster, health, node, policy, quarantined, remediation
 from tests.fakes import FakeApi, FakeClock
 
 SYSTEM, REPAIRS = "nodemend-system", "nodemend-repairs"
@@ -174,3 +174,51 @@ class Installation(Cluster):
     def _sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
         self.leader.tick()
+
+
+# One installation in use, and what must be left of it
+
+RUNS = {"number": 1, "kind": "reboot", "job": f"reboot-{INCIDENT}-1", "startedAt": "2026-11-29T02:56:00Z"}
+RUNS |= {"deadline": "2026-11-29T03:41:00Z", "submittedAt": "2026-11-29T02:56:01Z"}
+
+
+def healthy(name: str) -> dict[str, Any]:
+    """Make a Node with a condition of ours between two of others."""
+    made = node(name)
+    made["status"]["conditions"].append({"type": "TheirFault", "status": "True", "reason": "Theirs"})
+    return made
+
+
+def by_hand(name: str) -> dict[str, Any]:
+    """Make a Node that a person cordoned, and that no agent ever saw."""
+    made = node(name, unschedulable=True)
+    made["status"]["conditions"] = made["status"]["conditions"][:1]
+    return made
+
+
+def installation(phase: str = "Escalated", **status: Any) -> Installation:
+    """Install: gpu-1 in an incident, gpu-2 healthy, gpu-3 cordoned by hand."""
+    nodes = [quarantined(), healthy("gpu-2"), by_hand("gpu-3")]
+    return Installation().add(
+        nodes=nodes,
+        healths=[health(f"gpu-{n}", publishedConditions=["GpuXidError"]) for n in (1, 2)],
+        remediations=[
+            remediation(INCIDENT, "gpu-1", phase, **status),
+            remediation("inc-0", "gpu-2", "Returned"),
+        ],
+        policies=[policy()],
+    )
+
+
+def is_clean(cluster: Installation) -> bool:
+    """Look from outside: everything of ours gone, everything of others as it was."""
+    first, second, third = (cluster.node(f"gpu-{n}") for n in (1, 2, 3))
+    keys = [taint["key"] for taint in first["spec"]["taints"]]
+    assert keys == ["example.com/theirs", "node.kubernetes.io/unschedulable"]
+    assert first["metadata"]["annotations"] == {"example.com/note": "keep"}
+    assert [c["type"] for c in first["status"]["conditions"]] == ["Ready"]
+    assert [c["type"] for c in second["status"]["conditions"]] == ["Ready", "TheirFault"]
+    assert third["spec"]["unschedulable"] is True
+    left = [cluster.api.names(kind.collection()) for kind in (*PROGRAMS, *RIGHTS)]
+    left += [cluster.api.names(path) for path in (paths.namespaces(), CRD.collection(), paths.remediations())]
+    return not any(left)

@@ -10,9 +10,11 @@ import msgspec
 
 from cli.__main__ import run
 from kube import paths
+from kube.remediation import QUARANTINE
 from tests.fakes import FakeApi, FakeClock
 
 NOW = datetime(2026, 11, 29, 3, 0, 0, tzinfo=UTC)
+INCIDENT = "inc-0123456789ab"
 KERNEL_LINE = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
@@ -96,6 +98,49 @@ def policy(name: str = "gpu", **status: Any) -> dict[str, Any]:
 def lease(name: str, renewed: str = "2026-11-29T02:59:58.000000Z", holder: str = "") -> dict[str, Any]:
     spec = {"holderIdentity": holder or name, "leaseDurationSeconds": 15, "renewTime": renewed}
     return {"metadata": {"name": name, "namespace": "nodemend-system", "uid": f"lease-{name}"}, "spec": spec}
+
+
+def mark(**changes: Any) -> dict[str, str]:
+    """Write the annotation as the controller does where it set cordon and taint itself."""
+    fields = {
+        "incident": INCIDENT,
+        "nodeUID": "uid-gpu-1",
+        "unschedulableBefore": False,
+        "cordoned": True,
+        "tainted": True,
+        "at": "2026-11-29T02:55:01Z",
+        **changes,
+    }
+    return {QUARANTINE: msgspec.json.encode(fields).decode()}
+
+
+def quarantined(annotations: dict[str, str] | None = None, *, cordoned: bool = True) -> dict[str, Any]:
+    """Make gpu-1 as the controller left it, between a taint and an annotation of others."""
+    made = node("gpu-1", unschedulable=cordoned)
+    made["metadata"]["resourceVersion"] = "7"
+    made["metadata"]["annotations"] = {
+        "example.com/note": "keep",
+        **(mark() if annotations is None else annotations),
+    }
+    made["spec"]["taints"] = [
+        {"key": "example.com/theirs", "effect": "NoExecute"},
+        {"key": QUARANTINE, "value": INCIDENT, "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+    ]
+    return made
+
+
+def written_by(manager: str, *types: str) -> dict[str, Any]:
+    conditions: dict[str, Any] = {f'k:{{"type":"{kind}"}}': {".": {}, "f:status": {}} for kind in types}
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "subresource": "status",
+        "fieldsV1": {"f:status": {"f:conditions": conditions}},
+    }
+
+
+AGENT = written_by("nodemend-agent", "GpuXidError", "FutureFault")
 
 
 class Cluster:

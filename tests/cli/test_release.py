@@ -9,8 +9,7 @@ from kube import paths
 from kube.api import ApiError, Conflict, Forbidden, Invalid, Unavailable
 from kube.remediation import QUARANTINE
 from tests.cli.installed import LEASE, Installation
-from tests.cli.objects import Cluster, node
-from tests.cli.test_release_plan import AGENT, mark, quarantined
+from tests.cli.objects import AGENT, Cluster, mark, node, quarantined
 from tests.fakes import request_to
 
 
@@ -67,7 +66,7 @@ def test_dry_run_writes_nothing() -> None:
     cluster = wiped(with_books(quarantined()))
     answer = cluster.run("release", "--all", "--dry-run")
     assert (answer.code, cluster.api.writes()) == (0, [])
-    assert "gpu-1: cordon and taint and annotation of inc-0123456789ab removed" in answer.out
+    assert "gpu-1: cordon, taint, annotation of inc-0123456789ab removed" in answer.out
 
 
 BAD_USE = [

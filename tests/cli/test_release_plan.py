@@ -21,39 +21,7 @@ from cli.release_plan import (
 from kube.nodehealth import NodeHealth
 from kube.remediation import QUARANTINE
 from tests import fake_patch
-from tests.cli.objects import health, node
-
-INCIDENT = "inc-0123456789ab"
-
-
-def mark(**changes: Any) -> dict[str, str]:
-    """Write the annotation as the controller does where it set cordon and taint itself."""
-    fields = {
-        "incident": INCIDENT,
-        "nodeUID": "uid-gpu-1",
-        "unschedulableBefore": False,
-        "cordoned": True,
-        "tainted": True,
-        "at": "2026-11-29T02:55:01Z",
-        **changes,
-    }
-    return {QUARANTINE: msgspec.json.encode(fields).decode()}
-
-
-def quarantined(annotations: dict[str, str] | None = None, *, cordoned: bool = True) -> dict[str, Any]:
-    """Make gpu-1 as the controller left it, between a taint and an annotation of others."""
-    made = node("gpu-1", unschedulable=cordoned)
-    made["metadata"]["resourceVersion"] = "7"
-    made["metadata"]["annotations"] = {
-        "example.com/note": "keep",
-        **(mark() if annotations is None else annotations),
-    }
-    made["spec"]["taints"] = [
-        {"key": "example.com/theirs", "effect": "NoExecute"},
-        {"key": QUARANTINE, "value": INCIDENT, "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
-    ]
-    return made
+from tests.cli.objects import AGENT, INCIDENT, health, mark, node, quarantined, written_by
 
 
 def labelled(**labels: str) -> dict[str, Any]:
@@ -158,21 +126,10 @@ def test_a_node_that_is_being_deleted_is_left_alone() -> None:
     assert look(raw) == Trace(node="gpu-1")
 
 
-def written_by(manager: str, *types: str) -> dict[str, Any]:
-    conditions: dict[str, Any] = {f'k:{{"type":"{kind}"}}': {".": {}, "f:status": {}} for kind in types}
-    return {
-        "manager": manager,
-        "operation": "Update",
-        "subresource": "status",
-        "fieldsV1": {"f:status": {"f:conditions": conditions}},
-    }
-
-
 def published(*types: str, **more: Any) -> dict[str, Any]:
     return health("gpu-1", publishedConditions=list(types), **more)
 
 
-AGENT = written_by("nodemend-agent", "GpuXidError", "FutureFault")
 CONDITIONS = [
     pytest.param(
         [], published("GpuXidError"), {}, ["GpuXidError"], [], id="NodeHealth says that we wrote it"
@@ -259,7 +216,7 @@ def test_the_plan_sums_conditions_up_and_names_marked_nodes() -> None:
     marked = look(quarantined(mark(unschedulableBefore=True)))
     assert trace_lines([*many, marked]) == [
         "conditions are removed: GpuMissing on 1500, GpuXidError on 1500",
-        f"gpu-1: taint and annotation of {INCIDENT} removed; it stays cordoned: it was cordoned before nodemend came",
+        f"gpu-1: taint, annotation of {INCIDENT} removed; it stays cordoned: it was cordoned before nodemend came",
         "conditions stay, since nothing says who wrote them: GpuXidError on 1 (--conditions-by-name)",
     ]
 

@@ -4,60 +4,13 @@ from typing import Any
 
 import pytest
 
-from cli.uninstall_incidents import CLOSED_WITHIN_S
-from cli.uninstall_plan import CRD, PAUSED_BY, PROGRAMS, RIGHTS
+from cli.uninstall_plan import CRD, PAUSED_BY, PROGRAMS
 from kube import paths
 from kube.api import Forbidden
-from kube.remediation import CANCEL, QUARANTINE
-from tests.cli.installed import LEASE, REPAIRS, SYSTEM, Installation
-from tests.cli.objects import health, node, policy, remediation
-from tests.cli.test_release_plan import INCIDENT, mark, quarantined
+from kube.remediation import QUARANTINE
+from tests.cli.installed import REPAIRS, RUNS, SYSTEM, Installation, installation, is_clean
+from tests.cli.objects import INCIDENT, mark, policy
 from tests.fakes import Request, request_to
-
-RUNS = {"number": 1, "kind": "reboot", "job": f"reboot-{INCIDENT}-1", "startedAt": "2026-11-29T02:56:00Z"}
-RUNS |= {"deadline": "2026-11-29T03:41:00Z", "submittedAt": "2026-11-29T02:56:01Z"}
-
-
-def healthy(name: str) -> dict[str, Any]:
-    """Make a Node with a condition of ours between two of others."""
-    made = node(name)
-    made["status"]["conditions"].append({"type": "TheirFault", "status": "True", "reason": "Theirs"})
-    return made
-
-
-def by_hand(name: str) -> dict[str, Any]:
-    """Make a Node that a person cordoned, and that no agent ever saw."""
-    made = node(name, unschedulable=True)
-    made["status"]["conditions"] = made["status"]["conditions"][:1]
-    return made
-
-
-def installation(phase: str = "Escalated", **status: Any) -> Installation:
-    """Install: gpu-1 in an incident, gpu-2 healthy, gpu-3 cordoned by hand."""
-    nodes = [quarantined(), healthy("gpu-2"), by_hand("gpu-3")]
-    return Installation().add(
-        nodes=nodes,
-        healths=[health(f"gpu-{n}", publishedConditions=["GpuXidError"]) for n in (1, 2)],
-        remediations=[
-            remediation(INCIDENT, "gpu-1", phase, **status),
-            remediation("inc-0", "gpu-2", "Returned"),
-        ],
-        policies=[policy()],
-    )
-
-
-def is_clean(cluster: Installation) -> bool:
-    """Look from outside: everything of ours gone, everything of others as it was."""
-    first, second, third = (cluster.node(f"gpu-{n}") for n in (1, 2, 3))
-    keys = [taint["key"] for taint in first["spec"]["taints"]]
-    assert keys == ["example.com/theirs", "node.kubernetes.io/unschedulable"]
-    assert first["metadata"]["annotations"] == {"example.com/note": "keep"}
-    assert [c["type"] for c in first["status"]["conditions"]] == ["Ready"]
-    assert [c["type"] for c in second["status"]["conditions"]] == ["Ready", "TheirFault"]
-    assert third["spec"]["unschedulable"] is True
-    left = [cluster.api.names(kind.collection()) for kind in (*PROGRAMS, *RIGHTS)]
-    left += [cluster.api.names(path) for path in (paths.namespaces(), CRD.collection(), paths.remediations())]
-    return not any(left)
 
 
 def position(cluster: Installation, method: str, part: str) -> int:
@@ -93,74 +46,6 @@ def test_everything_goes_in_the_order_that_is_safe() -> None:
     order = [position(cluster, *step) for step in steps]
     assert order == sorted(order)
     assert "nothing of nodemend's is left in the cluster" in answer.out
-
-
-def test_the_controller_puts_its_node_back_itself() -> None:
-    """A cancelled incident is the live controller's to close: the command does not patch that Node's spec."""
-    cluster = installation()
-    cluster.lead()
-    answer = cluster.uninstall()
-    assert f"incident {INCIDENT} on gpu-1: closed, its node is as it was found" in answer.out
-    assert [one.path for one in cluster.api.writes() if one.path.endswith("/nodes/gpu-1")] == []
-
-
-def test_without_a_controller_the_annotation_is_enough() -> None:
-    """The dead controller's Lease is waited out, then the Node is put back from what stands on it."""
-    cluster = installation()
-    cluster.lead().alive = False
-    answer = cluster.uninstall()
-    assert answer.code == 0
-    assert is_clean(cluster)
-    assert f"no controller leads: {INCIDENT} on gpu-1" in answer.out
-    assert "gpu-1: put back as it was found" in answer.out
-    assert sum(cluster.clock.slept) < 30
-
-
-def test_a_controller_that_closes_nothing_is_not_waited_for_for_ever() -> None:
-    """It leads and does not act (dry_run, another automation's mark): a minute, then it ends and the Node is put back."""
-    cluster = installation()
-    cluster.lead().closes = False
-    answer = cluster.uninstall()
-    assert (answer.code, is_clean(cluster)) == (0, True)
-    assert "not closed by the controller" in answer.out
-    assert CLOSED_WITHIN_S <= sum(cluster.clock.slept) < CLOSED_WITHIN_S + 10
-
-
-def test_a_repair_that_runs_is_waited_for() -> None:
-    """A reboot under way would hit whatever runs on a node that was given back too early."""
-    cluster = installation("Repairing", attempts=[RUNS])
-    cluster.lead().ends = {INCIDENT: cluster.clock.monotonic() + 120}
-    answer = cluster.uninstall()
-    assert (answer.code, is_clean(cluster)) == (0, True)
-    assert f"waiting: reboot-{INCIDENT}-1 runs" in answer.out
-    assert sum(cluster.clock.slept) >= 118
-    assert not [one for one in cluster.api.writes() if CANCEL in str(one.body)]
-
-
-@pytest.mark.parametrize(
-    ("argv", "least_s", "most_s"),
-    [
-        pytest.param(("--wait", "90s"), 90, 110, id="its time runs out"),
-        pytest.param(("--wait", "0s"), 0, 20, id="no time at all"),
-        pytest.param(("--cancel",), 0, 20, id="not to be waited for"),
-    ],
-)
-def test_a_repair_is_cancelled_in_the_end(argv: tuple[str, ...], least_s: int, most_s: int) -> None:
-    """`--wait` bounds it and `--cancel` leaves it out; the plan has said so."""
-    cluster = installation("Repairing", attempts=[RUNS])
-    cluster.lead()
-    answer = cluster.uninstall(*argv)
-    assert (answer.code, is_clean(cluster)) == (0, True)
-    assert least_s <= sum(cluster.clock.slept) <= most_s
-    assert f"incident {INCIDENT} on gpu-1: cancelled (was Repairing)" in answer.out
-
-
-def test_a_dead_controller_ends_the_wait_for_a_repair() -> None:
-    """Nobody would ever notice that the repair is over."""
-    cluster = installation("Revalidating")
-    cluster.lead().alive = False
-    assert cluster.uninstall("--wait", "2h").code == 0
-    assert sum(cluster.clock.slept) < 60
 
 
 class Killed(Exception):
@@ -215,7 +100,7 @@ def test_dry_run_writes_nothing() -> None:
         "policy gpu: paused",
         f"incident {INCIDENT} on gpu-1 (Repairing): waited for up to 10m, since reboot-{INCIDENT}-1 runs",
         "conditions are removed: GpuXidError on 2",
-        f"gpu-1: cordon and taint and annotation of {INCIDENT} removed",
+        f"gpu-1: cordon, taint, annotation of {INCIDENT} removed",
         "namespace nodemend-system is deleted with everything in it",
         "are deleted with all their objects",
         "/var/lib/nodemend stays",
@@ -294,16 +179,6 @@ def test_kept_crds_keep_their_objects_as_they_were_found() -> None:
     assert cluster.api.read(paths.policy("held"))["spec"]["paused"] is True
 
 
-def test_what_an_incident_asked_of_an_agent_is_taken_back() -> None:
-    """With kept CRDs the next agent must not wait for an incident that is over."""
-    cluster = installation()
-    asks = {"spec": {"release": {"by": INCIDENT, "since": "2026-11-29T02:56:00Z"}}}
-    held = cluster.api.read(paths.node_health("gpu-1"))
-    cluster.api.replace(paths.node_health("gpu-1"), {**held, **asks})
-    assert cluster.uninstall("--keep-crds").code == 0
-    assert "release" not in cluster.api.read(paths.node_health("gpu-1"))["spec"]
-
-
 def test_a_namespace_with_others_work_in_it_stays() -> None:
     """A pod or a volume claim that is not ours would be lost with it: it is named, exit code 1."""
     cluster = installation()
@@ -336,16 +211,6 @@ def test_pods_that_do_not_end_are_named() -> None:
     assert "these pods do not end (are their machines away?)" in answer.out
     assert "nodemend-agent-1 on gpu-1" in answer.out
     assert "/status" in str([one.path for one in cluster.api.writes()])
-
-
-def test_incidents_that_open_meanwhile_are_cancelled_too() -> None:
-    """A paused policy still lets an incident be opened and told; none of them may stay open."""
-    cluster = installation()
-    late = remediation("inc-late", "gpu-2", "Suspected")
-    cluster.lead().next = [lambda: cluster.add(remediations=[late])]
-    answer = cluster.uninstall()
-    assert answer.code == 0
-    assert "incident inc-late on gpu-2: cancelled (was Suspected)" in answer.out
 
 
 def test_a_node_in_other_hands_is_left_and_named() -> None:
@@ -393,11 +258,3 @@ def test_a_cordon_from_before_stays_and_is_told() -> None:
     assert answer.code == 0
     assert answer.out.count("it stays cordoned: it was cordoned before nodemend came") == 2
     assert cluster.node("gpu-1")["spec"]["unschedulable"] is True
-
-
-def test_the_lease_is_only_read() -> None:
-    """Taking the Lease would make the command a leader, with a leader's duties."""
-    cluster = installation()
-    cluster.lead()
-    cluster.uninstall()
-    assert [one for one in cluster.api.writes() if one.path == LEASE] == []
