@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -22,11 +21,6 @@ static const char *const names[] = {
 #include "calls.def"
 #undef CALL
 };
-
-const char *call_name(enum call_id id)
-{
-    return names[id];
-}
 
 void sleep_ms(unsigned milliseconds)
 {
@@ -107,7 +101,7 @@ unsigned gpu_index(const struct state *state, const struct gpu *gpu)
 static bool read_mig(const struct pair *pair, struct mig *mig)
 {
     memset(mig, 0, sizeof *mig);
-    return sscanf(pair->key, "mig.%u", &mig->slot) == 1 &&
+    return strncmp(pair->key, "mig.", 4) == 0 && sscanf(pair->key, "mig.%u", &mig->slot) == 1 &&
            sscanf(pair->value, "%95s %u %u %u %u %u %llu", mig->uuid, &mig->gpu_instance, &mig->compute_instance,
                   &mig->gpu_slices, &mig->compute_slices, &mig->multiprocessors, &mig->memory_mib) == 7;
 }

@@ -13,7 +13,7 @@ enum call_id {
     CALLS
 };
 
-enum { NO_INSTANCE = 0xffffffff };
+static const unsigned NO_INSTANCE = 0xffffffff; /* not attributable to a MIG instance */
 
 struct mig {
     unsigned slot, gpu_instance, compute_instance, gpu_slices, compute_slices, multiprocessors;
@@ -73,7 +73,6 @@ nvmlReturn_t give_uint(const struct call *call, const char *name, unsigned *valu
 nvmlReturn_t driver_answers(const struct state *state);
 /* Whether the library is initialised, by how many. */
 bool initialised(void);
-const char *call_name(enum call_id id);
 void sleep_ms(unsigned milliseconds);
 /* At the last shutdown. */
 void events_forget(void);

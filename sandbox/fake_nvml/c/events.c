@@ -205,7 +205,7 @@ EXPORTED nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned lon
     struct event_set *set = pick_up(wanted, false);
     if (!set)
         return NVML_INVALID_ARGUMENT;
-    code = enlist(set, (int)call.gpu->number, device, types, state_last_event(call.state));
+    code = enlist(set, (int)call.gpu->number, device, types, state_number(call.state, "last_event", 0));
     put_down(set);
     return code;
 }
@@ -255,7 +255,7 @@ EXPORTED nvmlReturn_t nvmlSystemRegisterEvents(struct system_register_request *r
     struct event_set *set = pick_up(request->set, true);
     if (!set)
         return NVML_INVALID_ARGUMENT;
-    code = enlist(set, ANY, NULL, request->types, state_last_event(call.state));
+    code = enlist(set, ANY, NULL, request->types, state_number(call.state, "last_event", 0));
     put_down(set);
     return code;
 }

@@ -1,5 +1,4 @@
 /* Memory: sizes, ECC, remapped rows, retired pages, and the limits that root sets for a cgroup (driver 615 and newer). */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -309,11 +309,6 @@ unsigned long long state_number(const struct state *state, const char *key, unsi
     return text ? number(text) : otherwise;
 }
 
-unsigned long long state_last_event(const struct state *state)
-{
-    return state_number(state, "last_event", 0);
-}
-
 /* A rule for every call holds neither for the last one, else nobody would ever let go, nor for nvidia-smi. */
 static bool any_call_means(const char *call)
 {

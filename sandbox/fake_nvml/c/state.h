@@ -89,7 +89,6 @@ void state_forget(void);
 
 const char *state_setting(const struct state *state, const char *key, const char *otherwise);
 unsigned long long state_number(const struct state *state, const char *key, unsigned long long otherwise);
-unsigned long long state_last_event(const struct state *state);
 
 /* The rule that fits best: an exact call counts more than an exact GPU. NULL for none. */
 const struct rule *state_rule(const struct state *state, const char *call, int gpu, bool hang);
