@@ -41,15 +41,15 @@ CLIENTS = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 
 
 def write_all(folder: Path, now: datetime) -> None:
-    """Write ca.crt, apiserver.{crt,key}, NAME.{crt,key} of each client, and the ServiceAccounts' sa.{key,pub}."""
+    """Write ca.{crt,key}, apiserver.{crt,key}, NAME.{crt,key} of each client, and the ServiceAccounts' sa.{key,pub}."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = new_authority("nodemend-sandbox", now)
     _write(folder / "ca.crt", authority.certificate.public_bytes(serialization.Encoding.PEM))
+    _write(folder / "ca.key", _private_pem(authority.key))  # for nodes that join later: `issue_client`
     serving = _builder("kube-apiserver", "", now).add_extension(_server_names(), critical=False)
     _issue(authority, serving, ExtendedKeyUsageOID.SERVER_AUTH, folder / "apiserver")
     for client in CLIENTS:
-        subject = _builder(client.user, client.group, now)
-        _issue(authority, subject, ExtendedKeyUsageOID.CLIENT_AUTH, folder / client.name)
+        _issue_client(authority, client, folder, now)
     # RS256, the algorithm of ServiceAccount tokens that every verifier knows.
     signer = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _write(folder / "sa.key", _private_pem(signer))
@@ -57,6 +57,25 @@ def write_all(folder: Path, now: datetime) -> None:
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     _write(folder / "sa.pub", public)
+
+
+def node_client(name: str) -> Client:
+    """Give the client that a kubelet is: the Node authorizer knows it by this user and group."""
+    return Client(name=f"node-{name}", user=f"system:node:{name}", group="system:nodes")
+
+
+def issue_client(folder: Path, client: Client, now: datetime) -> None:
+    """Write NAME.{crt,key} of one more client, signed by the authority that `write_all` left in `folder`."""
+    key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{folder / 'ca.key'}: not the key that write_all writes")
+    certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    _issue_client(Authority(key=key, certificate=certificate), client, folder, now)
+
+
+def _issue_client(authority: Authority, client: Client, folder: Path, now: datetime) -> None:
+    subject = _builder(client.user, client.group, now)
+    _issue(authority, subject, ExtendedKeyUsageOID.CLIENT_AUTH, folder / client.name)
 
 
 def new_authority(name: str, now: datetime) -> Authority:

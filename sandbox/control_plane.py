@@ -168,6 +168,10 @@ def apiserver_argv(program: Path, layout: Layout) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--allow-privileged=true",
+        # Who it is to a kubelet, for logs and exec (`sandbox.kubelet_node`).
+        f"--kubelet-client-certificate={pki / f'{certificates.ADMIN.name}.crt'}",
+        f"--kubelet-client-key={pki / f'{certificates.ADMIN.name}.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
         *(audit if layout.audit else []),
     ]

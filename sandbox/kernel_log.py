@@ -3,7 +3,8 @@
 Like the kernel, a writer never waits for a reader: we hold each pipe open for reading and writing, so it exists without an
 agent and keeps what was not read yet; when it is full, records are lost and only the gap in the sequence shows it. A pipe
 hands each record to one reader once, /dev/kmsg to each that opens it, from the oldest one kept: so `rewind` makes the pipe
-anew with all that is kept (before an agent starts), and `open_view` makes a pipe for one more reader.
+anew with all that is kept (before an agent starts), `open_view` makes a pipe for one more reader, and `hand_over` leaves the
+pipe to who opened it and puts a new one in its place.
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 ERR, WARNING, INFO = 3, 4, 6  # levels of syslog(3); the NVIDIA driver reports XIDs at WARNING
 # What is kept of a boot, in bytes: less than the 64 KiB a pipe takes by default (pipe(7)), so that all of it fits into one.
 RING = 48 * 1024
+_HANDED_KEPT = 16  # readers of one boot: an agent, its restarts, validations
 
 
 class KernelLog:
@@ -38,6 +40,7 @@ class KernelLog:
         self._ring_bytes = 0
         self._main = _Pipe(path)
         self._views: list[_Pipe] = []
+        self._handed: deque[_Pipe] = deque()
 
     def boot(self) -> None:
         """Begin a new boot: an empty log in a new pipe, numbered from 0. Readers of the old pipes see their end."""
@@ -53,6 +56,16 @@ class KernelLog:
         """Make the main pipe anew, holding all that is kept of this boot. A reader of the old one sees its end."""
         with self._lock:
             self._main.close()
+            self._main = _Pipe(self.path)
+            for record in self._ring:
+                self._main.put(record)
+
+    def hand_over(self) -> None:
+        """Leave the main pipe to the reader that opened it; the next one finds a new pipe, holding all that is kept."""
+        with self._lock:
+            self._handed.append(self._main)
+            if len(self._handed) > _HANDED_KEPT:
+                self._handed.popleft().close()  # its reader, if there still is one, sees its end
             self._main = _Pipe(self.path)
             for record in self._ring:
                 self._main.put(record)
@@ -103,8 +116,8 @@ class KernelLog:
             self.lines_written += 1
         else:
             self.lines_lost += 1
-        for view in self._views:
-            view.put(record)
+        for other in (*self._views, *self._handed):
+            other.put(record)
         self._ring.append(record)
         self._ring_bytes += len(record)
         while self._ring_bytes > RING:
@@ -115,9 +128,10 @@ class KernelLog:
             self.on_write()
 
     def _close_pipes(self) -> None:
-        for pipe in (self._main, *self._views):
+        for pipe in (self._main, *self._views, *self._handed):
             pipe.close()
         self._views.clear()
+        self._handed.clear()
 
 
 class _Pipe:

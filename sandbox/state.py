@@ -7,6 +7,8 @@ Each running instance has a record folder `$XDG_STATE_HOME/nodemend/sandboxes/ID
     children/    one file a program: its name is the pid, its content the start time
     state/       certificates, etcd's data, logs, tokens (unless the caller named another folder, which is then kept)
 
+Beside it, only where it has a kubelet's nodes, its cgroup in this machine's hierarchies (`sandbox.cgroups`).
+
 Invariant: a process is ended only when its pid and start time are those recorded, or when it carries the instance's random
 id in its environment. Never by name.
 """
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandbox import processes
+from sandbox import cgroups, processes
 from sandbox.go_modules import MissingProgramError
 
 MARK = "NODEMEND_SANDBOX_ID"
@@ -90,7 +92,8 @@ def end_children(record: Path) -> int:
         return 0  # another boot or another pid namespace: those pids mean nothing here
     found = dict(_recorded(record / "children"))
     found |= processes.carrying(MARK, record.name)
-    return sum(processes.end(pid, start) for pid, start in found.items())
+    ended = sum(processes.end(pid, start) for pid, start in found.items())
+    return ended + cgroups.remove(cgroups.name(record.name))
 
 
 def _recorded(children: Path) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,63 @@
+"""What a machine needs for a kubelet's node: root, namespaces, cgroups, a few Debian packages. Nothing is installed here."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from sandbox import image
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+# Program to Debian package; kubelet itself is built (`sandbox.programs`).
+PROGRAMS = {
+    "containerd": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+}
+PROGRAMS |= {"ip": "iproute2"}
+_PATH = "/usr/sbin:/usr/bin"  # what of this machine is seen in a node
+_CGROUP_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+
+
+def why_not_here() -> str | None:
+    """Say everything that keeps a kubelet's node from running on this machine, with the apt line; None where it can."""
+    if os.geteuid() != 0:
+        return "a real kubelet and containerd need root; everything else of the sandbox does not"
+    reasons = [reason for reason in (_missing_packages(), _no_namespaces(), _no_cgroups()) if reason]
+    if not (image.REPOSITORY / "Containerfile").is_file():
+        reasons.append(f"{image.REPOSITORY} is no clone of the repository: it holds no Containerfile")
+    if not shutil.which("uv"):
+        reasons.append("uv is missing (pip install uv)")
+    return "; ".join(reasons) or None
+
+
+def _missing_packages() -> str | None:
+    missing = {package for name, package in PROGRAMS.items() if not shutil.which(name, path=_PATH)}
+    missing |= {package for name, package in image.PROGRAMS.items() if not shutil.which(name)}
+    if not all((CNI_PLUGINS / name).exists() for name in ("bridge", "host-local", "loopback")):
+        missing.add("containernetworking-plugins")
+    if not missing:
+        return None
+    names = " ".join(sorted(missing))
+    return f"{names.replace(' ', ', ')} missing (apt-get install --no-install-recommends {names})"
+
+
+def _no_namespaces() -> str | None:
+    if not shutil.which("unshare"):
+        return "unshare is missing (apt-get install util-linux)"
+    command = ["unshare", "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "--mount-proc", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return None if done.returncode == 0 else f"no new namespaces can be made here ({done.stderr.strip()})"
+
+
+def _no_cgroups() -> str | None:
+    mounts = Path("/sys/fs/cgroup")
+    unified = mounts / "cgroup.controllers"
+    if unified.exists():
+        missing = [name for name in _CGROUP_CONTROLLERS if name not in unified.read_text().split()]
+    else:
+        missing = [name for name in _CGROUP_CONTROLLERS if not (mounts / name).is_dir()]
+    if missing:
+        return f"{mounts} has no cgroup controller {', '.join(missing)}"
+    return None if os.access(mounts, os.W_OK) else f"{mounts} cannot be written"
