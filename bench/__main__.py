@@ -1,6 +1,7 @@
 """nodemend-bench: how fast, beside what, on what machine.
 
-`detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once.
+`detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once. `agent`: what
+a node pays for its agent while nothing happens.
 Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
 """
 
@@ -13,7 +14,7 @@ from types import FrameType
 
 import msgspec
 
-from bench import detect, hardware, quarantine
+from bench import agent, detect, hardware, quarantine
 from bench.figures import Figure, flat, table
 from bench.outcome import NotMeasured
 from kube.api import ApiError
@@ -32,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.what == "detect":
             measured = detect.measure(_say, samples=arguments.samples)
+        elif arguments.what == "agent":
+            measured = agent.measure(_say, window_s=arguments.window, hours=arguments.hours)
         else:
             measured = quarantine.measure(
                 _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
@@ -57,29 +60,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodemend-bench", description="measure nodemend on this machine")
     commands = parser.add_subparsers(dest="what", required=True)
-    for name, words, samples in (
-        ("detect", "from a kernel line to the Node condition", detect.SAMPLES),
-        ("quarantine", "from the condition to the quarantine", quarantine.SAMPLES),
+    for name, words, options in (
+        ("detect", "from a kernel line to the Node condition", (_samples(detect.SAMPLES),)),
+        (
+            "quarantine",
+            "from the condition to the quarantine",
+            (
+                _samples(quarantine.SAMPLES),
+                ("nodes", "N", quarantine.NODES, "nodes of the fleet"),
+                ("sick", "N", quarantine.SICK, "how many fail at once"),
+            ),
+        ),
+        (
+            "agent",
+            "memory, processor and writes of one agent while nothing happens",
+            (
+                ("window", "S", agent.WINDOW_S, "real seconds to watch it for, at least 60"),
+                ("hours", "N", agent.HOURS, "hours on a clock that runs ahead"),
+            ),
+        ),
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument(
             "--json", metavar="FILE", type=Path, help="write the figures to FILE as one flat object"
         )
-        command.add_argument(
-            "--samples",
-            metavar="N",
-            type=_count,
-            default=samples,
-            help=f"how many samples (default {samples})",
-        )
-        if name == "quarantine":
+        for option, metavar, default, meaning in options:
             command.add_argument(
-                "--nodes", metavar="N", type=_count, default=quarantine.NODES, help="nodes of the fleet"
-            )
-            command.add_argument(
-                "--sick", metavar="N", type=_count, default=quarantine.SICK, help="how many fail at once"
+                f"--{option}",
+                metavar=metavar,
+                type=_count,
+                default=default,
+                help=f"{meaning} (default {default})",
             )
     return parser
+
+
+def _samples(default: int) -> tuple[str, str, int, str]:
+    return "samples", "N", default, "how many samples"
 
 
 def _count(text: str) -> int:

@@ -30,7 +30,7 @@ class Floor:
     def __init__(self, sandbox: Sandbox, node: SimulatedNode, looking: Looking) -> None:
         self._looking = looking
         self._node = node.read(sandbox.admin)
-        token = sandbox.token_file(SYSTEM_NAMESPACE, AGENT, pod=_agent_pod(sandbox, node)).read_text()
+        token = sandbox.token_file(SYSTEM_NAMESPACE, AGENT, pod=agent_pod(sandbox, node)).read_text()
         path = f"{paths.node_status(node.name)}"
         self._head = head(sandbox.server, token.strip(), "PATCH", path, PatchType.STRATEGIC.value)
         self._wire = Wire(sandbox.server, sandbox.ca_file)
@@ -55,7 +55,7 @@ class Floor:
         self._wire.close()
 
 
-def _agent_pod(sandbox: Sandbox, node: SimulatedNode) -> tuple[str, str]:
+def agent_pod(sandbox: Sandbox, node: SimulatedNode) -> tuple[str, str]:
     """Find the DaemonSet's pod on a node. Raises NotMeasured."""
     query = {
         "labelSelector": f"app.kubernetes.io/name={AGENT}",

@@ -51,7 +51,10 @@ def spent_s(pid: int) -> float:
         return 0.0
 
 
-def spent_of(stat: str) -> float:
-    """Read utime and stime, fields 14 and 15 of /proc/PID/stat (proc(5)); the name before them may hold anything."""
+def spent_of(stat: str, *, ended_children: bool = False) -> float:
+    """Read utime and stime, fields 14 and 15 of /proc/PID/stat (proc(5)); the name before them may hold anything.
+
+    With `ended_children` also fields 16 and 17: what the children spent that have ended and were waited for.
+    """
     fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(int(field) for field in fields[11 : 15 if ended_children else 13]) / _TICKS

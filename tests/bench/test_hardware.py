@@ -28,6 +28,13 @@ def test_spent_of_reads_past_a_name_with_blanks_and_brackets() -> None:
     assert hardware.spent_of(stat) == 4.0
 
 
+def test_spent_of_counts_ended_children_where_it_is_asked_to() -> None:
+    """Fields 16 and 17: a child that ended took its own entry with it."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = f"17 (agent) S {' '.join(['0'] * 10)} {ticks} {ticks} {2 * ticks} {ticks} 20 0"
+    assert hardware.spent_of(stat, ended_children=True) == 5.0
+
+
 def test_spent_s_of_what_is_gone_is_nothing() -> None:
     """Process 0 has no entry."""
     assert hardware.spent_s(0) == 0.0

@@ -15,6 +15,7 @@ from bench.__main__ import main
         pytest.param(["detect", "--samples", "0"], id="no samples"),
         pytest.param(["detect", "--nodes", "9"], id="an option of the other sub-command"),
         pytest.param(["quarantine", "--sick", "many"], id="not a number"),
+        pytest.param(["agent", "--samples", "9"], id="an option of the first two alone"),
     ],
 )
 def test_bad_use_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +32,12 @@ def test_too_few_nodes_are_not_measured(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["quarantine", "--nodes", "10", "--sick", "6", "--json", str(result)]) == 1
     assert "not measured: 6 of 10 nodes leave too few" in capsys.readouterr().out
     assert not result.exists()
+
+
+def test_a_window_shorter_than_the_look_at_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 1 before anything is started."""
+    assert main(["agent", "--window", "59"]) == 1
+    assert "not measured: a window of 59 s is too short" in capsys.readouterr().out
 
 
 def test_what_the_machine_lacks_is_named(
