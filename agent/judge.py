@@ -42,13 +42,14 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True):
     """One check between judgements.
 
     `seen`: a part of this class was found in this boot, and so the class stays, even when the part is lost. `exists`: it
-    was seen, or it cannot be ruled out yet.
+    was seen, or it cannot be ruled out yet, or the check says so. `not_yet` is why nothing can be said so far.
     """
 
     memory: Any = None
     seen: bool = False
     exists: bool = False
     condition: Condition | None = None
+    not_yet: str = ""
     findings: tuple[Finding, ...] = ()
     not_evaluated: tuple[NotEvaluated, ...] = ()
     broken: str = ""
@@ -111,7 +112,8 @@ def judge(
         before,
         memory=judgement.memory,
         seen=seen,
-        exists=seen or applies is None,
+        exists=seen or applies is None if judgement.exists is None else judgement.exists,
+        not_yet=judgement.not_yet,
         findings=judgement.findings,
         not_evaluated=judgement.not_evaluated,
         broken=broken.sentence if broken else "",

@@ -11,6 +11,7 @@ import msgspec
 
 from agent import sight
 from agent.config import Config
+from agent.judge import CheckState
 from agent.judging import Judging
 from agent.sight import INVENTORY
 from checks.check import Check
@@ -57,7 +58,7 @@ def exit_code(judging: Judging) -> int:
 def _condition(check: Check, judging: Judging) -> dict[str, Any]:
     state = judging.states[check.name]
     if state.condition is None:
-        message = "nothing of this class on this machine" if not state.exists else "nothing can be said yet"
+        message = why_not_said(state)
         return {"type": check.condition, "status": "", "reason": "", "message": message}
     condition = state.condition
     return {
@@ -66,6 +67,15 @@ def _condition(check: Check, judging: Judging) -> dict[str, Any]:
         "reason": condition.reason,
         "message": condition.message,
     }
+
+
+def why_not_said(state: CheckState) -> str:
+    """Say why a class has no condition."""
+    if state.exists:
+        return f"nothing can be said yet{': ' if state.not_yet else ''}{state.not_yet}"
+    if state.not_evaluated:
+        return f"not evaluated: {state.not_evaluated[0].why}"
+    return "nothing of this class on this machine"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 from agent import sight
 from agent.config import Config
 from agent.judging import Judging
+from agent.once import why_not_said
 from agent.state_file import StateFile, StateUnusable
 from checks.check import Check
 from checks.condition import Status
@@ -83,12 +84,9 @@ def _gpu_count(judging: Judging, demanded: int | None) -> Row:
 
 def _class(check: Check, judging: Judging) -> Row:
     state = judging.states[check.name]
-    if not state.exists:
-        return Row(
-            name=check.condition, result=Result.PASSED, message="nothing of this class on this machine"
-        )
-    if state.condition is None:
-        return Row(name=check.condition, result=Result.UNKNOWN, message="nothing can be said yet")
+    if not state.exists or state.condition is None:
+        result = Result.UNKNOWN if state.exists else Result.PASSED
+        return Row(name=check.condition, result=result, message=why_not_said(state))
     result = {
         Status.TRUE: Result.FAILED,
         Status.FALSE: Result.PASSED,

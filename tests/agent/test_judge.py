@@ -171,3 +171,23 @@ def test_parts_that_a_check_is_told_of_are_the_machines() -> None:
 
     judge(msgspec.structs.replace(GATE, judge=look), CheckState(), [], HERE, {}, NOW)
     assert told == [(GPU,)]
+
+
+@pytest.mark.parametrize(
+    ("exists", "around", "wanted"),
+    [
+        pytest.param(None, NO_GPU, None, id="the check leaves it to the parts"),
+        pytest.param(True, NO_GPU, ("False", "GateMoves"), id="a part that is expected and gone is a part"),
+        pytest.param(False, HERE, None, id="what cannot be seen here is not published"),
+    ],
+)
+def test_a_check_may_know_better_whether_its_class_exists(
+    exists: bool | None, around: Surroundings, wanted: tuple[str, str] | None
+) -> None:
+    """A GPU that is missing at boot is not among the parts."""
+
+    def knows(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
+        return msgspec.structs.replace(GATE.judge(observations, memory, context), exists=exists)
+
+    state = judge(msgspec.structs.replace(GATE, judge=knows), CheckState(), [READ], around, {}, NOW)
+    assert (shown(state) if state.exists else None) == wanted

@@ -25,7 +25,7 @@ def test_a_sound_machine_is_looked_at_and_found_sound(tmp_path: Path) -> None:
     seen = once.look(config_of(machine), CHECKS, SYSTEM)
     assert seen.exit_code == 0
     assert seen.report["verdict"] == "no fault"
-    assert [c["status"] for c in seen.report["conditions"]] == ["False"]
+    assert {c["type"]: c["status"] for c in seen.report["conditions"]}["GpuXidError"] == "False"
     assert not machine.state.exists()
 
 
@@ -41,7 +41,8 @@ def test_a_fault_is_named_with_its_part_and_its_line(tmp_path: Path) -> None:
     assert [f["severity"] for f in printed["findings"]] == ["Fault", "Warning"]
     assert printed["findings"][0]["evidence"] == [XID_79]
     table = once.as_table(seen)
-    assert "GpuXidError  True    Xid79FallenOffBus" in table
+    row = next(line for line in table.splitlines() if line.startswith("GpuXidError "))
+    assert row.split()[1:3] == ["True", "Xid79FallenOffBus"]
     assert "GPU 0 at 0000:01:00" in table
     assert "verdict   fault" in table
 
@@ -59,7 +60,8 @@ def test_a_machine_without_gpu_has_nothing_of_this_class(tmp_path: Path) -> None
     machine.line("eth0: link is up")
     seen = once.look(config_of(machine), CHECKS, SYSTEM)
     assert seen.exit_code == 0
-    assert seen.report["conditions"][0]["message"] == "nothing of this class on this machine"
+    told = {condition["message"] for condition in seen.report["conditions"]}
+    assert told == {"nothing of this class on this machine"}
 
 
 @pytest.mark.parametrize(
