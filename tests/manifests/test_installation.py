@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests r
 
 from agent.config import parse as parse_agent
 from checks.check import discover
+from cli.uninstall_plan import CRD, NAMESPACE, NAMESPACES, OTHERS, PART_OF, PROGRAMS, RIGHTS
 from controller.config import parse as parse_controller
 from controller.repairs import AGENT_CONFIG
 from sandbox.cluster import Sandbox
@@ -145,6 +146,18 @@ def test_the_repairs_namespace_admits_privileged_pods_and_hands_out_no_token(ins
 
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert account["automountServiceAccountToken"] is False
+
+
+def test_uninstall_finds_every_object(sandbox: Sandbox) -> None:
+    """Whatever the base holds carries the label by which it is found again, and is of a kind that is looked for."""
+    objects = built(sandbox, "base")
+    known = {kind.title for kind in (*PROGRAMS, *RIGHTS, *OTHERS, NAMESPACE, CRD)}
+
+    assert {one["kind"] for one in objects} - known == set()
+    assert [
+        one["metadata"]["name"] for one in objects if one["metadata"]["labels"].get(PART_OF) != "nodemend"
+    ] == []
+    assert {one["metadata"]["name"] for one in objects if one["kind"] == "Namespace"} == set(NAMESPACES)
 
 
 def test_installing_twice_changes_nothing(installed: Sandbox) -> None:
