@@ -58,6 +58,18 @@ class KernelLogSection(Section, frozen=True, kw_only=True):
     after_sequence: int = 0
 
 
+class NvmlSection(Section, frozen=True, kw_only=True):
+    """What is asked of the driver. `driver_root` is the root of the file system that holds its user space.
+
+    A call that has not come back after `call_deadline` is a hung one; a round of calls takes place every `period`.
+    """
+
+    enabled: bool = True
+    driver_root: Path = Path("/")
+    period: timedelta = timedelta(seconds=30)
+    call_deadline: timedelta = timedelta(seconds=15)
+
+
 class PublishSection(Section, frozen=True, kw_only=True):
     """`burst` writes at once, then one per `refill`; everything is written anew after `reassert` even if unchanged.
 
@@ -112,6 +124,7 @@ class Config(Section, frozen=True, kw_only=True):
     kube: KubeSection = KubeSection()
     roots: RootsSection = RootsSection()
     kernel_log: KernelLogSection = KernelLogSection()
+    nvml: NvmlSection = NvmlSection()
     publish: PublishSection = PublishSection()
     lease: LeaseSection = LeaseSection()
     kubelet: KubeletSection = KubeletSection()
@@ -280,6 +293,8 @@ def _why_not_usable(config: Config) -> list[str]:
         ("publish.refill", config.publish.refill, "1s", "10m"),
         ("publish.reassert", config.publish.reassert, "1m", "24h"),
         ("lease.interval", config.lease.interval, "5s", "2m"),
+        ("nvml.period", config.nvml.period, "5s", "2m"),
+        ("nvml.call_deadline", config.nvml.call_deadline, "1s", "2m"),
         ("kubelet.interval", config.kubelet.interval, "5s", "10m"),
     )
     for name, value, least, most in bounds:

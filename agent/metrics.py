@@ -66,12 +66,39 @@ class Metrics:
         self.omitted = Gauge(
             "nodemend_nodehealth_omitted", "Findings and lines left out of NodeHealth.", registry=registry
         )
+        self._nvml_round = Gauge(
+            "nodemend_nvml_round_seconds",
+            "Time that the last round spent in NVML, by group of calls.",
+            ["group"],
+            registry=registry,
+        )
+        self._nvml_children = Gauge(
+            "nodemend_nvml_children_started", "Processes started to ask NVML in this boot.", registry=registry
+        )
+        self._nvml_left = Gauge(
+            "nodemend_nvml_children_left",
+            "Such processes that could not be killed and are still there.",
+            registry=registry,
+        )
+        self._nvml_quiet = Gauge(
+            "nodemend_nvml_quiet_gpus",
+            "GPUs to which no call is made, because one may hang.",
+            registry=registry,
+        )
         self._heartbeat_age = Gauge(
             "nodemend_agent_heartbeat_age_seconds",
             "Since a thread last went round.",
             ["thread"],
             registry=registry,
         )
+
+    def nvml(self, spent_us: Mapping[str, int], started: int, left: int, quiet: int) -> None:
+        """Show the last round of NVML, the children so far, and how many of them and of the GPUs are given up."""
+        for group, spent in spent_us.items():
+            self._nvml_round.labels(group).set(spent / 1e6)
+        self._nvml_children.set(started)
+        self._nvml_left.set(left)
+        self._nvml_quiet.set(quiet)
 
     def wrote(self, kind: str, outcome: str) -> None:
         """Count one write; `kind` is condition, nodehealth or lease."""

@@ -68,6 +68,10 @@ class Binding:
         self._beat = beat
         self.about: tuple[int, str] = (-1, "")
 
+    def rest(self) -> None:
+        """Say that this thread is in no call and will be in none for a while."""
+        self._beat("", -1, "")
+
     def init(self) -> None:
         self._call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, INIT_NO_GPUS)
 

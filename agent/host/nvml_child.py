@@ -72,7 +72,7 @@ def serve(root: str, voice: Voice) -> int:
         voice.say(message)
         if message["k"] == "failed":
             return 1
-        events.follow(rounds.watched if order["events"] else [])
+        events.follow(rounds.watched if order["event_wait_ms"] else [], order["event_wait_ms"])
         if not listening:
             threading.Thread(target=_guarded, args=(voice, events.run), name="events", daemon=True).start()
             listening = True

@@ -17,7 +17,6 @@ from agent.host.nvml_round import ABSENT, Watched, error_of
 DOUBLE_BIT_ECC, XID, GPU_UNAVAILABLE, RECOVERY_ACTION = 0x2, 0x8, 0x4000, 0x8000
 WANTED = DOUBLE_BIT_ECC | XID | GPU_UNAVAILABLE | RECOVERY_ACTION
 TIMEOUT = 10
-WAIT_MS = 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 # The same event of the same GPU within this time is one: a program that ends badly brings thousands.
 SAME_WITHIN_S = 1.0
@@ -35,14 +34,16 @@ class EventWatch:
         self._monotonic = monotonic
         self._changed = threading.Condition()
         self._gpus: list[Watched] = []
+        self._wait_ms = 0
         self._generation = 0
         self._failures = 0
         self._said: dict[tuple[str, int, int], float] = {}
         self._trouble: dict[str, Any] | None = None
 
-    def follow(self, gpus: Sequence[Watched]) -> None:
-        """Listen to these GPUs from the next wait on."""
+    def follow(self, gpus: Sequence[Watched], wait_ms: int) -> None:
+        """Listen to these GPUs from the next wait on, each wait so long at most."""
         with self._changed:
+            self._wait_ms = wait_ms
             if [(gpu.index, gpu.pci) for gpu in gpus] != [(gpu.index, gpu.pci) for gpu in self._gpus]:
                 self._generation += 1
                 self._changed.notify_all()
@@ -51,10 +52,12 @@ class EventWatch:
     def run(self) -> None:
         """Listen for ever."""
         while True:
+            self._nvml.rest()
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._gpus))
                 gpus, generation = list(self._gpus), self._generation
             pause_s = self._session(gpus, generation)
+            self._nvml.rest()
             with self._changed:
                 self._changed.wait_for(partial(self._is_over, generation), timeout=pause_s)
 
@@ -101,7 +104,7 @@ class EventWatch:
 
     def _listen(self, event_set: Any, gpus: Sequence[Watched]) -> None:
         try:
-            event = self._nvml.wait(event_set, WAIT_MS)
+            event = self._nvml.wait(event_set, self._wait_ms)
         except Refused as refused:
             if refused.code != TIMEOUT:
                 raise
