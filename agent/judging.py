@@ -16,13 +16,25 @@ from agent.host.kmsg import Cursor
 from agent.judge import CheckState, Surroundings, judge, restore
 from agent.kubelet_feed import Answer
 from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restored, take
-from agent.parts import Known, identity, learn, most, parts_of
+from agent.parts import Known, identity, learn, parts_of
 from agent.state_file import SavedCursor, State
 from checks.check import Check, Clearing
 from checks.condition import Condition, Status, Unreadable
 from checks.finding import Finding
-from checks.observation import KERNEL_LOG, Observation, RecordsLost, SourceFailed, SourceRead
-from kube.nodehealth import Expected, NodeHealth, NodeHealthSpec, PartState, Release, Released, SourceState
+from checks.last_validated import Validated, validated
+from checks.nvml_word import NvmlObservation, in_order
+from checks.observation import KERNEL_LOG, NvmlRead, Observation, RecordsLost, SourceFailed, SourceRead
+from kube.nodehealth import (
+    Expected,
+    LastValidated,
+    NodeHealth,
+    NodeHealthSpec,
+    PartState,
+    Release,
+    Released,
+    SourceState,
+    accepted_at,
+)
 from kube.types import Node
 
 BOOT_ID_UNREADABLE = "BootIdUnreadable"
@@ -42,6 +54,10 @@ class Judging:
         self.inventory = Inventory()
         self.inventory_error = ""
         self.known = Known()
+        self.nvml: NvmlObservation | None = None
+        """What NVML said last in this boot."""
+        self.validated: Validated | None = None
+        self._accepted: datetime | None = None
         self.offers = Offers()
         self.release: Release | None = None
         self.boot_error = ""
@@ -60,7 +76,9 @@ class Judging:
         self.boot_error = ""
         self.cursor = None
         self.sources = {}
-        self.known = Known(last_validated=self.known.last_validated)
+        self.known, self.nvml = Known(), None
+        if self.validated is None and saved is not None:
+            self.validated = saved.last_validated
         self.offers = Offers()
         self._recount()
         self.states = {
@@ -132,7 +150,13 @@ class Judging:
 
     @property
     def cleared_before(self) -> datetime | None:
+        """Up to when everything on this node was dealt with."""
         return self._around.cleared_before
+
+    @property
+    def clearings(self) -> tuple[Clearing, ...]:
+        """Up to when everything on single parts was dealt with."""
+        return self._around.clearings
 
     def hear_kubelet(self, answer: Answer, now: datetime) -> bool:
         """Take what kubelet answered, or that it did not; give whether anything is new for NodeHealth."""
@@ -145,16 +169,18 @@ class Judging:
         return new_source or (before.cards, before.other) != (self.offers.cards, self.offers.other)
 
     def _recount(self) -> None:
-        validated = self.known.last_validated
+        held = self.validated
         self._around = msgspec.structs.replace(
             self._around,
             parts=tuple(identity(part) for part in self.parts),
-            last_validated=validated.gpus if validated is not None else None,
+            last_validated=held.gpus if held is not None else None,
+            last_validated_pci=held.pci if held is not None else (),
         )
 
     def ask(self, spec: NodeHealthSpec) -> bool:
         """Take NodeHealth.spec as it stands now; give whether anything in it is new."""
         cleared = self.clear(spec.cleared_before)
+        self._accepted = accepted_at(spec)
         expected = spec.expected or Expected()
         around = msgspec.structs.replace(
             self._around,
@@ -202,9 +228,7 @@ class Judging:
         }
         if health is not None:
             if health.status.node_uid == self.node_uid:
-                validated = most(self.known.last_validated, health.status.last_validated)
-                self.known = msgspec.structs.replace(self.known, last_validated=validated)
-                self._recount()
+                self._recall(health.status.last_validated)
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             if not self.offers.cards:
                 self.offers = restored(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
@@ -216,10 +240,7 @@ class Judging:
     def judge(self, observations: Sequence[Observation], cursor: Cursor | None, now: datetime) -> bool:
         """Run all checks; give whether a condition is another than before."""
         before = self.conditions()
-        known = learn(self.known, observations)
-        if known != self.known:
-            self.known = known
-            self._recount()
+        self._learn(observations)
         self.states = {
             check.name: judge(
                 check,
@@ -234,6 +255,30 @@ class Judging:
         self._note_sources(observations)
         self.cursor = cursor or self.cursor
         return self.conditions() != before
+
+    def _learn(self, observations: Sequence[Observation]) -> None:
+        """Take what NVML says of the parts, and of how many there are while every one of them answers."""
+        before = (self.known, self.validated)
+        self.known = learn(self.known, observations)
+        for heard in in_order(observations):
+            self.nvml = heard
+            if isinstance(heard, NvmlRead):
+                self.validated = validated(
+                    self.validated,
+                    heard,
+                    bus=self._around.bus,
+                    demanded=self._around.expected,
+                    accepted=self._accepted,
+                )
+        if (self.known, self.validated) != before:
+            self._recount()
+
+    def _recall(self, published: LastValidated | None) -> None:
+        """Take the count that NodeHealth holds, where it is more than what the state file remembered."""
+        held = self.validated.gpus if self.validated is not None else 0
+        if published is not None and published.gpus > held:
+            self.validated = Validated(gpus=published.gpus, at=published.at)
+            self._recount()
 
     def _note_sources(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
@@ -297,7 +342,9 @@ class Judging:
             sources=tuple(sources),
             published=published,
             released=released,
-            last_validated=self.known.last_validated,
+            last_validated=LastValidated(gpus=self.validated.gpus, at=self.validated.at)
+            if self.validated is not None
+            else None,
         )
 
     def state(self, now: datetime) -> State:
@@ -311,6 +358,7 @@ class Judging:
             else None,
             memories={name: state.memory for name, state in self.states.items()},
             seen=tuple(name for name, state in self.states.items() if state.seen),
+            last_validated=self.validated,
             saved_at=now,
         )
 

@@ -11,7 +11,7 @@ import msgspec
 from agent.host.inventory import Gpu, Inventory
 from checks.finding import Part, PartKind
 from checks.observation import GpuReading, NvmlFailed, NvmlRead, Observation
-from kube.nodehealth import LastValidated, PartState
+from kube.nodehealth import PartState
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +19,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: str = ""
     gpus: Mapping[str, GpuReading] = {}
-    last_validated: LastValidated | None = None
 
 
 def learn(known: Known, observations: Iterable[Observation]) -> Known:
@@ -40,8 +39,7 @@ def _take(known: Known, read: NvmlRead) -> Known:
     for gpu in read.gpus:
         if gpu.pci:
             gpus[gpu.pci] = _over(gpu, gpus.get(gpu.pci, gpu))
-    validated = LastValidated(gpus=read.count, at=read.seen_at) if _all_answered(read) else None
-    return Known(driver=read.driver, gpus=gpus, last_validated=most(known.last_validated, validated))
+    return Known(driver=read.driver, gpus=gpus)
 
 
 def _over(new: GpuReading, held: GpuReading) -> GpuReading:
@@ -55,18 +53,6 @@ def _over(new: GpuReading, held: GpuReading) -> GpuReading:
         minor=held.minor if new.minor is None else new.minor,
         mig=held.mig if new.mig is None else new.mig,
     )
-
-
-def _all_answered(read: NvmlRead) -> bool:
-    answered = all(gpu.pci and not gpu.errors and not gpu.quiet for gpu in read.gpus)
-    return read.count == len(read.gpus) > 0 and answered
-
-
-def most(one: LastValidated | None, other: LastValidated | None) -> LastValidated | None:
-    """Give the one that counted more GPUs, the first where they are equal."""
-    if one is None or other is None:
-        return one or other
-    return other if other.gpus > one.gpus else one
 
 
 def parts_of(inventory: Inventory, known: Known) -> tuple[PartState, ...]:

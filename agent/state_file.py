@@ -17,6 +17,7 @@ import structlog
 
 from agent.host.kmsg import Cursor
 from agent.metrics import Metrics
+from checks.last_validated import Validated
 from kube.clock import Clock
 
 LIMIT_BYTES = 1024 * 1024
@@ -37,7 +38,10 @@ class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """`memories` are by name of the check, each as the check's own `memory_type` writes it."""
+    """`memories` are by name of the check, each as the check's own `memory_type` writes it.
+
+    All belongs to the boot `boot_id`, but for `last_validated`, which is the machine's.
+    """
 
     format: int = FORMAT
     boot_id: str
@@ -45,6 +49,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     cursor: SavedCursor | None = None
     memories: dict[str, Any] = {}
     seen: tuple[str, ...] = ()
+    last_validated: Validated | None = None
     saved_at: datetime
 
 

@@ -12,6 +12,8 @@ from kube.types import ObjectMeta, Struct
 GROUP = "nodemend.dev"
 VERSION = "v1alpha1"
 CLEARED_LIMIT = 64
+PERSON = "a person"
+"""How `spec.clearedBy` begins where a person cleared the node, and not a repair."""
 
 
 class HealthPart(Struct, frozen=True, kw_only=True):
@@ -161,6 +163,11 @@ class NodeHealthSpec(Struct, frozen=True, kw_only=True):
     cleared_before: datetime | None = None
     cleared_by: str = ""
     cleared: tuple[ClearedPart, ...] = ()
+
+
+def accepted_at(spec: NodeHealthSpec) -> datetime | None:
+    """Give when a person last cleared the node: what was there then is what should be there. None where nobody did."""
+    return spec.cleared_before if spec.cleared_by.startswith(PERSON) else None
 
 
 class NodeHealth(Struct, frozen=True, kw_only=True):

@@ -1,14 +1,12 @@
 """Tests of agent.parts: sysfs says what is there, NVML says what it is, and one call that fails takes nothing away."""
 
-from datetime import UTC, datetime, timedelta
-
-import pytest
+from datetime import UTC, datetime
 
 from agent.host.inventory import Gpu, Inventory
-from agent.parts import Known, identity, learn, most, parts_of
+from agent.parts import Known, identity, learn, parts_of
 from checks.finding import Part, PartKind
 from checks.observation import GpuReading, NvmlError, NvmlFailed, NvmlRead
-from kube.nodehealth import LastValidated, PartState
+from kube.nodehealth import PartState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOST = NvmlError(call="nvmlDeviceGetUUID", code=15, name="GpuIsLost")
@@ -72,35 +70,3 @@ def test_the_version_of_a_driver_that_cannot_be_asked_is_not_claimed() -> None:
     failed = NvmlFailed(seen_at=NOW, child=1, error=LOST, since=NOW, fresh=True)
     assert learn(Known(), [read(FIRST)]).driver == "580.95.05"
     assert learn(Known(), [read(FIRST), failed]).driver == ""
-
-
-@pytest.mark.parametrize(
-    ("round_", "gpus"),
-    [
-        pytest.param(read(FIRST, SECOND), 2, id="every GPU answered: the count is taken"),
-        pytest.param(read(FIRST, SECOND, count=3), None, id="more are counted than answered: not taken"),
-        pytest.param(
-            read(FIRST, GpuReading(index=1, pci="0000:02:00", errors=(LOST,))),
-            None,
-            id="one is lost: not taken",
-        ),
-        pytest.param(
-            read(FIRST, GpuReading(index=1, pci="0000:02:00", quiet="XID 79")),
-            None,
-            id="one is quiet: not taken",
-        ),
-        pytest.param(read(), None, id="no GPU at all validates nothing"),
-    ],
-)
-def test_only_a_whole_round_validates_a_count(round_: NvmlRead, gpus: int | None) -> None:
-    """A count is held against later ones only if every GPU answered it."""
-    validated = learn(Known(), [round_]).last_validated
-    assert (validated.gpus if validated is not None else None) == gpus
-
-
-def test_the_highest_count_stays_with_its_first_time() -> None:
-    """Counting the same or less later changes nothing."""
-    later = NOW + timedelta(minutes=5)
-    known = learn(Known(), [read(FIRST, SECOND), read(FIRST, at=later), read(FIRST, SECOND, at=later)])
-    assert known.last_validated == LastValidated(gpus=2, at=NOW)
-    assert most(None, known.last_validated) == known.last_validated
