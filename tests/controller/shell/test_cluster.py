@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from controller.apply import Applier, World
+from controller.config import JobsSection
 from controller.outcome import Result
 from controller.steps import (
     Delete,
@@ -46,7 +47,7 @@ from kube.remediation import (
 )
 from kube.types import Node
 from sandbox.cluster import Sandbox
-from sandbox.install import install
+from sandbox.install import IMAGE, install
 from tests.controller.shell.samples import FINDING, attempt, spec
 from tests.controller.shell.world import config
 
@@ -75,7 +76,7 @@ class Live:
             World(
                 api=self.api,
                 clock=SYSTEM,
-                config=config(),
+                config=config(jobs=JobsSection(image=IMAGE)),
                 held_node=lambda _: self.node(),
                 why_not_repair=lambda _: None,
                 why_not_evict=lambda _: None,
