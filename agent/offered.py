@@ -4,8 +4,10 @@ Kubelet names devices as their plugins do; here they are laid over the machine's
 as there are names that could be its own, nothing is known: None, never False. The same holds of all cards while kubelet
 offers none at all: a restart of kubelet, an absent plugin and a cluster that allocates by claims look alike in that.
 
-What stands is kept for three tries, as with every source, so that a restart of kubelet changes nothing; and no card is said
-not to be offered before a second answer says so too, since a plugin registers one resource after the other.
+What stands is kept for three tries, as with every source, and beyond the first answer after a failure, so that a restart of
+kubelet changes nothing: kubelet 1.37 was seen to answer for a second with neither devices nor pods, and then with pods alone
+until its plugins had registered again. And no card is said not to be offered before a second answer says so too, since a
+plugin registers one resource after the other.
 """
 
 import re
@@ -68,8 +70,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class Offers(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known from kubelet in this boot: `cards` by PCI address, `other` what fits none.
 
-    `tries` counts answers in a row that were none, `empty` those that offered nothing at all; `doubted` are the cards that
-    one answer left out. `error` is set from the third failure on.
+    `tries` counts answers in a row that were none, `empty` those that offered nothing at all, both up to three. `waits`: the
+    last answer was not believed yet; `doubted` are the cards that it left out. `error` is set from the third failure on.
     """
 
     cards: Mapping[str, Offer] = {}
@@ -77,13 +79,13 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     tries: int = 0
     empty: int = 0
+    waits: bool = False
     doubted: frozenset[str] = frozenset()
 
     @property
     def settled(self) -> bool:
         """Whether nothing waits for another answer soon."""
-        waiting = (0 < count < TRIES_BEFORE_UNKNOWN for count in (self.tries, self.empty))
-        return not self.doubted and not any(waiting)
+        return not (self.waits or self.doubted or 0 < self.tries < TRIES_BEFORE_UNKNOWN)
 
 
 class _Name(msgspec.Struct, frozen=True, order=True):
@@ -130,6 +132,8 @@ def take(
         return _failed(before, reading)
     offered, held = _lay(_offered(reading, watched), cards), _lay(_held(reading, watched), cards)
     empty = 0 if offered.pods or offered.rest else min(before.empty + 1, TRIES_BEFORE_UNKNOWN)
+    if before.tries or 0 < empty < TRIES_BEFORE_UNKNOWN:
+        return msgspec.structs.replace(before, error="", tries=0, empty=empty, waits=True)
     after: dict[str, Offer] = {}
     doubted: set[str] = set()
     for card in cards:
@@ -137,7 +141,7 @@ def take(
         says = None if empty else offered.has(card)
         if says is False and was.offered is not False and card.pci not in before.doubted:
             doubted.add(card.pci)
-        if card.pci in doubted or 0 < empty < TRIES_BEFORE_UNKNOWN:
+        if card.pci in doubted:
             says = was.offered
         after[card.pci] = _offer(was, says, held.has(card), held.pods.get(card.pci, ()), now)
     return Offers(cards=after, other=_other(offered.rest, held.rest), empty=empty, doubted=frozenset(doubted))

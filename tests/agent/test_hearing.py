@@ -108,10 +108,10 @@ def test_an_unchanged_account_costs_nothing(scene: Scene) -> None:
 
 
 def test_a_kubelet_that_restarts_changes_nothing(scene: Scene) -> None:
-    """Refused twice, then there without its plugin, then as before: no write, no gap."""
+    """Refused twice, then there without pods, then without its plugin, then as before: no write, no gap."""
     hear(scene, answer(*UUIDS, pod="trainer-0"))
     before = scene.health_writes()
-    hear(scene, DOWN, DOWN, answer(pod="trainer-0"), answer(pod="trainer-0"), answer(*UUIDS, pod="trainer-0"))
+    hear(scene, DOWN, DOWN, answer(), answer(pod="trainer-0"), answer(*UUIDS, pod="trainer-0"))
     assert scene.health_writes() == before
     assert [part["offered"] for part in parts(scene)] == [True, True]
 
@@ -123,7 +123,7 @@ def test_a_kubelet_that_stays_away_is_unknown_and_never_false(scene: Scene) -> N
     hear(scene, DOWN)
     assert all({"offered", "held"}.isdisjoint(part) for part in parts(scene))
     assert source(scene) == {"name": "pod-resources", "readable": False, "error": DOWN.error, "lost": 0}
-    hear(scene, answer(*UUIDS))
+    hear(scene, answer(*UUIDS), answer(*UUIDS))
     assert [part["offered"] for part in parts(scene)] == [True, True]
     assert source(scene)["readable"] is True
 

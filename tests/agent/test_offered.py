@@ -120,7 +120,7 @@ def test_what_a_second_answer_confirms(
     answer: KubeletDevices, machine: Sequence[Card], says: list[bool | None]
 ) -> None:
     """Names of every plugin that we know are laid on their cards; where that is not sure, nothing is said."""
-    assert offered(after([answer] * 3, machine)) == says
+    assert offered(after([answer] * 4, machine)) == says
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,10 @@ def test_what_a_second_answer_confirms(
         pytest.param(
             [ALL, FAILED, NONE, FAILED, NONE], [True, True, True], False, id="failures-not-in-a-row"
         ),
-        pytest.param([ALL, FAILED, FAILED, FAILED, ALL], [True, True, True], True, id="back-again"),
+        pytest.param(
+            [ALL, FAILED, FAILED, FAILED, ALL], [None, None, None], False, id="one-answer-after-silence"
+        ),
+        pytest.param([ALL, FAILED, FAILED, FAILED, ALL, ALL], [True, True, True], True, id="back-again"),
         pytest.param([TWO, TWO, NONE, NONE, NONE, TWO], [True, True, None], False, id="doubt-after-silence"),
     ],
 )
@@ -214,9 +217,29 @@ def test_who_holds_what(
     pods: tuple[PodDevices, ...], machine: Sequence[Card], says: list[bool | None], by: str
 ) -> None:
     """Whole cards, replicas, MIG devices and claims are all held by the pods that List names."""
-    known = after([KubeletDevices(pods=pods)], machine)
+    known = after([KubeletDevices(allocatable=ALL.allocatable, pods=pods)], machine)
     assert held(known) == says
     assert known.cards["0000:02:00"].held_by == by
+
+
+def test_what_a_kubelet_says_right_after_its_restart_is_not_believed() -> None:
+    """Neither devices nor pods, then pods alone, then all as before: nothing is published of that."""
+    pods = (pod("a", uuid(2)),)
+    before = KubeletDevices(allocatable=ALL.allocatable, pods=pods)
+    restart: list[KubeletDevices | KubeletFailed] = [FAILED, NONE, KubeletDevices(pods=pods), before]
+    known = after([before], cards())
+    for answer in restart:
+        known = take(known, answer, cards(), WATCHED, NOW)
+        assert offered(known) == [True, True, True]
+        assert held(known) == [False, False, True]
+    assert known.settled
+
+
+def test_a_kubelet_that_knows_only_claims_is_believed_after_a_while() -> None:
+    """It never offers a device, and still says who holds one."""
+    answer = KubeletDevices(pods=(claim("c", "gpu-2"),))
+    assert held(after([answer, answer], cards())) == []
+    assert held(after([answer] * 3, cards())) == [False, False, True]
 
 
 def test_a_lost_card_that_a_pod_still_has() -> None:
@@ -308,7 +331,11 @@ def test_laws_that_no_answers_break(said: list[KubeletDevices | KubeletFailed], 
     for card in machine:
         offer = known.cards.get(card.pci, Offer())
         last = said[-1] if said else FAILED
-        if isinstance(last, KubeletDevices) and any(d.id == card.uuid for d in last.allocatable):
+        if (
+            not known.waits
+            and isinstance(last, KubeletDevices)
+            and any(d.id == card.uuid for d in last.allocatable)
+        ):
             assert offer.offered is True
         assert (offer.withdrawn_at is not None) <= offer.ever
         assert not (offer.offered is True and offer.withdrawn_at)
