@@ -10,9 +10,9 @@ of the others the largest counts, since each of them can only be too small. A GP
 nothing: GPUs are counted, not their instances.
 
 A GPU that was lost stands until it answers again, until a person or a proven repair clears it, or until the node boots. A
-GPU that was on the bus in this boot and is not now is lost, and so is one that is on the bus and in no round of NVML for a
-minute, unless `spec.expected` is met without it. Silence of NVML (a driver that is away, a call that hangs, handles that
-were given up) neither raises nor ends a finding.
+GPU that was on the bus in this boot and is not now is lost, and so is one that is on the bus and in no round of NVML for
+`confirm_seconds`, unless `spec.expected` is met without it. Silence of NVML (a driver that is away, a call that hangs,
+handles that were given up) neither raises nor ends a finding.
 
 **What nodemend does.** It takes the node out, drains it and reboots it. If the GPU is still missing, a person is needed.
 
@@ -21,8 +21,9 @@ node is to run with fewer GPUs, say so: `kubectl patch nodehealth NODE --type me
 '{"spec":{"expected":{"gpus":7,"source":"card 3 removed, ticket 1234"}}}'`. `kubectl-nodemend repaired NODE` ends the
 findings and accepts the number that is there as validated; it does not overrule an instance type.
 
-**Unknown** means that the bus could not be read (PciBusUnread) or that a GPU could not be asked (GpusNotAsked). Not
-evaluated where NVML is switched off (`[nvml] enabled = false`) or the GPUs are passed through to virtual machines.
+**Unknown** means that for `unknown_after_seconds` the bus could not be read (PciBusUnread) or a GPU could not be asked
+(GpusNotAsked); until then what stood stands. Not evaluated where NVML is switched off (`[nvml] enabled = false`) or the GPUs
+are passed through to virtual machines.
 """
 
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ class _Judging:
             lost = next((error for error in gpu.errors if meaning(error).gpu is OnGpu.LOST), None)
             if lost is not None:
                 self._lose(part, "NVML says that it is lost", (told(lost),))
-            asked.append(Asked(part=part, silent=_why_silent(gpu)))
+            asked.append(Asked(part=part, silent=why_silent(gpu)))
         self._counted, self._asked = read.count, tuple(asked)
         for one in asked:
             # The driver may go on answering from memory for a GPU that left the bus.
@@ -295,7 +296,7 @@ class _Judging:
         return ""
 
 
-def _why_silent(gpu: GpuReading) -> str:
+def why_silent(gpu: GpuReading) -> str:
     """Say why a GPU did not answer; one that gives any name of itself does."""
     if gpu.quiet:
         return f"it is not asked: {gpu.quiet}"

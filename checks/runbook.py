@@ -71,13 +71,21 @@ def conditions_page(checks: Sequence[Check] | None = None) -> str:
     ]
     for check in checks:
         pages += [f"## {check.condition}", check.runbook.strip()]
-        pages.append(f"False says `{check.healthy.reason}`: {check.healthy.message}.")
+        pages += [f"False says `{check.healthy.reason}`: {check.healthy.message}.", _settings(check)]
         faults = [reason for reason in check.reasons if reason.severity is Severity.FAULT]
         warnings = [reason for reason in check.reasons if reason.severity is not Severity.FAULT]
         pages += _section("Reasons that turn it True", _gravest_first(faults))
         pages += _section("Reasons of Unknown", check.unknown_reasons)
         pages += _section("Warnings", warnings)
     return "\n\n".join(pages) + "\n"
+
+
+def _settings(check: Check) -> str:
+    """Name the keys of the check's own table in the agent's configuration, with their defaults."""
+    own = "".join(f", `{name} = {value}`" for name, value in sorted(check.default_settings.items()))
+    return (
+        f"Settings, in `[checks.{check.name}]` of agent.toml: `enabled = true` (false switches it off){own}."
+    )
 
 
 def _section(title: str, reasons: Iterable[Reason]) -> list[str]:
