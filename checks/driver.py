@@ -18,7 +18,8 @@ bad ones does not end it, and does not let a wait begin anew. While the driver i
 **What on-call does.** Read the message and the kernel log; the reason's text says more (`kubectl-nodemend runbook REASON`).
 
 **Unknown** has a reason of its own for each cause, and ends no work; it comes after `unknown_after_seconds`, DriverUpgrade
-at once. Not evaluated where NVML is switched off (`[nvml] enabled = false`) or the GPUs are passed through to virtual machines.
+at once. Not evaluated where NVML is switched off (`[nvml] enabled = false`) or the GPUs are passed through to virtual
+machines.
 """
 
 from collections.abc import Sequence
