@@ -15,12 +15,14 @@ from controller.assess import Verdict
 from controller.budget import Hold
 from controller.callback import called_back, calling_back, is_called_back, settled
 from controller.case import OWNER, Case, Move
+from controller.gpu_reset import RESET_GPU
 from controller.incident import SUCCEEDED, clock, holds, is_open, last_repair, validations_since
 from controller.intake import UNGOVERNED, case_of, with_deliveries
 from controller.ownership import Cordon, cordon_of
 from controller.phases_contain import quarantine, quarantined, suspected
 from controller.phases_drain import draining
 from controller.phases_repair import repairing
+from controller.phases_reset import owed, put_back
 from controller.phases_return import escalated, revalidating
 from controller.steps import CallBack, Restore, Save, Step
 from controller.survey import Survey
@@ -68,7 +70,7 @@ def move_of(case: Case) -> Move:
     if cordon is Cordon.NOT_YET and case.status.phase in (Phase.DRAINING, Phase.REPAIRING):
         # Only an edited Remediation says this: nothing destructive happens on a node that takes new work.
         return case.hold(Hold(by=OWNER, why="the node does not carry the cordon of this incident"))
-    return _phase(case)
+    return put_back(case) or _phase(case)
 
 
 def closed(looked: Survey, remediation: Remediation) -> Advance:
@@ -83,15 +85,15 @@ def closed(looked: Survey, remediation: Remediation) -> Advance:
         )
         return Advance(steps=(save,))
     recheck_at = outbox.next_due(status.notifications, looked.now)
-    step, line = leftover(looked, remediation)
+    steps, line = leftover(looked, remediation)
     if (back := called_back(looked.fleet, remediation)) and _may_call_back(looked, remediation):
         return Advance(steps=back, recheck_at=recheck_at, line=line)
-    if step is None:
+    if not steps:
         return Advance(recheck_at=recheck_at, line=line)
     failure = looked.fleet.failures.get(remediation.spec.node_name)
     if failure is not None and looked.now < pause_until(failure):
         return Advance(recheck_at=pause_until(failure), line=f"{line}; {failure.step} failed: {failure.why}")
-    return Advance(steps=(step,), recheck_at=recheck_at, line=line)
+    return Advance(steps=steps, recheck_at=recheck_at, line=line)
 
 
 def _may_call_back(looked: Survey, remediation: Remediation) -> bool:
@@ -100,14 +102,18 @@ def _may_call_back(looked: Survey, remediation: Remediation) -> bool:
     return failure is None or failure.step != CallBack.__name__
 
 
-def leftover(looked: Survey, remediation: Remediation) -> tuple[Restore | None, str]:
-    """Give the step that takes a closed incident's change off the Node, or say why it has to stay for now."""
+def leftover(looked: Survey, remediation: Remediation) -> tuple[tuple[Step, ...], str]:
+    """Give the steps that take a closed incident's changes back, or say why they have to stay for now."""
     node = looked.fleet.nodes.get(remediation.spec.node_name)
+    if node is not None and node.metadata.uid != remediation.spec.node_uid:
+        node = None
     name = remediation.metadata.name
-    if node is None or node.metadata.uid != remediation.spec.node_uid or not holds(node, name):
-        return None, ""
+    if steps := owed(looked, remediation, remediation.status, node):
+        return steps, f"{name} is closed; the clients of the GPUs that it stopped are put back"
+    if node is None or not holds(node, name):
+        return (), ""
     if owner := looked.owners.get(node.metadata.name):
-        return None, f"{name} is closed; what it changed on the node stays meanwhile: {owner}"
+        return (), f"{name} is closed; what it changed on the node stays meanwhile: {owner}"
     before = remediation.status.before
     restore = Restore(
         node=node.metadata.name,
@@ -117,7 +123,7 @@ def leftover(looked: Survey, remediation: Remediation) -> tuple[Restore | None, 
         uncordon=before is not None and before.cordoned,
         untaint=before is None or before.tainted,
     )
-    return restore, f"{name} is closed; what it changed on the node is taken back"
+    return (restore,), f"{name} is closed; what it changed on the node is taken back"
 
 
 def pause_until(failure: Failure) -> datetime:
@@ -255,4 +261,5 @@ def _beside(status: RemediationStatus) -> str:
         return f"; {attempt.job} {attempt.message}"
     if attempt.submitted_at is None:
         return ""
-    return f"; {attempt.job} was already started and may still reboot the machine, nothing follows it"
+    may = "reset the GPU" if attempt.kind == RESET_GPU else "reboot the machine"
+    return f"; {attempt.job} was already started and may still {may}, nothing follows it"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from controller import node_patch
+from controller import client_patch, node_patch
 from controller.config import Config
 from controller.fresh import Glance, Reread, glance, reread
 from controller.outcome import Outcome, Result, from_error, from_eviction_error
@@ -28,7 +28,9 @@ from controller.steps import (
     Save,
     SavePolicy,
     Silence,
+    StartClients,
     Step,
+    StopClients,
     WriteSpec,
 )
 from kube import paths
@@ -43,6 +45,13 @@ FIELD_MANAGER = {"fieldManager": "nodemend-controller"}
 NODE_LABEL = "nodemend.dev/node"
 
 T = TypeVar("T")
+
+_BODIES: Mapping[type[Step], Callable[[Any, Node], list[dict[str, Any]]]] = {
+    Quarantine: node_patch.quarantine,
+    Restore: node_patch.restore,
+    StartClients: client_patch.start,
+    StopClients: client_patch.stop,
+}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +106,10 @@ class Applier:
                 return self._open(step)
             case Save() | SavePolicy():
                 return self._save(step)
-            case Quarantine():
-                return self._patch_node(step, node_patch.quarantine)
-            case Restore():
-                return self._patch_node(step, node_patch.restore)
+            case Quarantine() | Restore() | StartClients():
+                return self._patch_node(step)
+            case StopClients():
+                return self._stop_clients(step)
             case Evict():
                 return self._evict(step)
             case RunRepair():
@@ -171,19 +180,28 @@ class Applier:
 
     # Nodes and pods
 
-    def _patch_node(
-        self, step: Quarantine | Restore, body_of: Callable[[Any, Node], list[dict[str, Any]]]
-    ) -> Outcome:
+    def _patch_node(self, step: Quarantine | Restore | StartClients | StopClients) -> Outcome:
         node = self._as_planned(step)
         if isinstance(node, Outcome):
             return node
-        operations = body_of(step, node)
+        operations = _BODIES[type(step)](step, node)
         if not operations:
             return Outcome(step=step, result=Result.UNCHANGED)
         answer = self._api.patch(paths.node(step.node), operations, PatchType.JSON, FIELD_MANAGER)
         return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, Node),))
 
-    def _as_planned(self, step: Quarantine | Restore | Silence) -> Node | Outcome:
+    def _stop_clients(self, step: StopClients) -> Outcome:
+        # Guarded as the Job is: from here on nothing on the node offers its GPUs, nor watches them.
+        seen = reread(self._api, node=step.node, incident=step.incident)
+        if why := self._world.why_not_repair(seen):
+            return Outcome(step=step, result=Result.REFUSED, why=why, objects=seen.objects())
+        if not_now := self._world.why_not_write():
+            return Outcome(step=step, result=Result.NOT_LEADER, why=not_now)
+        return self._patch_node(step)
+
+    def _as_planned(
+        self, step: Quarantine | Restore | Silence | StartClients | StopClients
+    ) -> Node | Outcome:
         """Give the Node on which the step was decided, or a conflict where another one is held by now."""
         node = self._world.held_node(step.node)
         if node is None or node.metadata.uid != step.node_uid:
@@ -246,6 +264,7 @@ class Applier:
             boot_id=step.boot_id,
             command=self._world.config.repairs[step.repair].command,
             deadline_s=deadline_s,
+            uuids=seen.targets_of(step),
         )
         return self._create_job(step, repair, order)
 

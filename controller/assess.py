@@ -13,7 +13,7 @@ import msgspec
 from checks.condition import Status
 from checks.finding import EFFECT_RANK, Action, Effect, Severity, Urgency
 from controller.view import Fleet, Settings
-from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
+from kube.nodehealth import ClearedPart, HealthFinding, HealthPart, NodeHealth
 from kube.types import Lease, Node, NodeCondition
 
 # The public table of condition types (one for each fault class). Others may come: NodeHealth says what its agent publishes.
@@ -34,9 +34,7 @@ CONDITION_TYPES = frozenset(
 )
 
 # Never ours, whatever a NodeHealth claims to have published.
-KUBERNETES_TYPES = frozenset(
-    {"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
-)
+KUBERNETES_TYPES = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 Key = tuple[str, str, str, datetime, str]
 """Condition, reason, part, first seen, boot id: the same in all five is the same evidence, however often it is seen."""
@@ -185,19 +183,26 @@ def _part(part: HealthPart) -> str:
 
 
 def _faults(health: NodeHealth) -> list[HealthFinding]:
-    """Give what stands: a fault seen no later than clearedBefore was dealt with, the agent has just not said so yet."""
-    cleared = health.spec.cleared_before
-    return [
-        f
-        for f in health.status.findings
-        if f.severity == Severity.FAULT and (cleared is None or f.last_seen > cleared)
-    ]
+    """Give what stands: a fault that was dealt with does not, the agent has just not said so yet."""
+    found = health.status.findings
+    return [f for f in found if f.severity == Severity.FAULT and not _was_cleared(health, f)]
 
 
 def _cleared(health: NodeHealth) -> set[str]:
-    cleared = health.spec.cleared_before
-    if cleared is None:
-        return set()
-    return {
-        f.condition for f in health.status.findings if f.severity == Severity.FAULT and f.last_seen <= cleared
-    }
+    found = health.status.findings
+    return {f.condition for f in found if f.severity == Severity.FAULT and _was_cleared(health, f)}
+
+
+def _was_cleared(health: NodeHealth, finding: HealthFinding) -> bool:
+    """Tell a fault seen no later than NodeHealth.spec says that everything, or this very part, was dealt with."""
+    spec = health.spec
+    if spec.cleared_before is not None and finding.last_seen <= spec.cleared_before:
+        return True
+    return any(is_same_part(finding.part, one) and finding.last_seen <= one.before for one in spec.cleared)
+
+
+def is_same_part(part: HealthPart, other: HealthPart | ClearedPart) -> bool:
+    """Compare by UUID where both have one, else by PCI address, as checks.check.Clearing does."""
+    if part.uuid and other.uuid:
+        return part.uuid == other.uuid
+    return bool(part.pci) and part.pci == other.pci

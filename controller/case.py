@@ -82,8 +82,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ladder(self) -> tuple[RungTerms, ...]:
-        """Give the ladder of the worst fault."""
-        return self.terms.ladder_for(self.due[0]) if self.due else self.terms.ladder
+        """Give the ladder of the worst fault, of the worst latched one where none is due now."""
+        worst = next(iter((*self.due, *self.status.evidence)), None)
+        return self.terms.ladder_for(worst) if worst is not None else self.terms.ladder
 
     @property
     def gone(self) -> bool:

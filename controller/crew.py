@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from controller.outcome import SUCCESS, Outcome, Result
-from controller.steps import Evict, Open, RunRepair, RunValidation, Save, SavePolicy, Step
+from controller.steps import Evict, Open, RunRepair, RunValidation, Save, SavePolicy, Step, StopClients
 
 WORKERS = 16
 SLOW_WORKERS = 8
@@ -53,7 +53,7 @@ class Crew:
         for owner, group in groups.items():
             pool = (
                 self._slow
-                if any(isinstance(s, Evict | RunRepair | RunValidation) for s in group)
+                if any(isinstance(s, Evict | StopClients | RunRepair | RunValidation) for s in group)
                 else self._fast
             )
             is_state = any(isinstance(step, Open | Save | SavePolicy) for step in group)

@@ -10,13 +10,23 @@ from controller.advance import advance, move_of
 from controller.assess import name_parts
 from controller.case import Case, Move
 from controller.drain import left_on
+from controller.gpu_reset import RESET_GPU
 from controller.incident import BadMark, clock, last_repair, read_mark
 from controller.intake import case_of
 from controller.opening import open_incident
 from controller.phases_drain import next_rung
 from controller.phases_return import said_repaired
 from controller.plan import plan
-from controller.steps import Evict, Quarantine, Restore, RunRepair, RunValidation, WriteSpec
+from controller.steps import (
+    Evict,
+    Quarantine,
+    Restore,
+    RunRepair,
+    RunValidation,
+    StartClients,
+    StopClients,
+    WriteSpec,
+)
 from controller.survey import Survey, is_ready, survey
 from controller.view import Fleet
 from kube.policy import Mode
@@ -127,7 +137,7 @@ def _incident(looked: Survey, one: Remediation, node: Node) -> list[str]:
 
 def _next(case: Case, looked: Survey, one: Remediation) -> list[str]:
     done = advance(looked, one)
-    coming = _coming(move_of(case), one)
+    coming = _coming(move_of(case), case)
     lines = [f"Next: {', '.join(coming)}."] if coming else []
     lines += _outlook(case)
     if done.recheck_at is not None and done.recheck_at > looked.now:
@@ -135,8 +145,9 @@ def _next(case: Case, looked: Survey, one: Remediation) -> list[str]:
     return lines
 
 
-def _coming(move: Move, one: Remediation) -> list[str]:
+def _coming(move: Move, case: Case) -> list[str]:
     """Name the next phase, or what the next steps do to the world; what is only written down is no news."""
+    one = case.remediation
     if move.status.phase is not one.status.phase:
         return [f"{move.status.phase} ({move.status.message})"]
     asked = {pod.uid for pod in one.status.drain.blocked} if one.status.drain is not None else set()
@@ -154,14 +165,29 @@ def _coming(move: Move, one: Remediation) -> list[str]:
                 words.append("what was changed on the node is taken back")
             case RunRepair() | RunValidation():
                 words.append(f"the Job {step.job}")
+            case StopClients():
+                words.append("the clients of the GPUs are switched off")
+            case StartClients():
+                words.append("the clients of the GPUs are switched on again")
             case WriteSpec():
-                words.append("the agent is told that the fault was repaired")
+                words.append(_told(step, case))
             case _:
                 pass
     if leaving:
         more = f" and {len(leaving) - _NAMES} more" if len(leaving) > _NAMES else ""
         words.append(f"the eviction of {', '.join(leaving[:_NAMES])}{more}")
     return words
+
+
+def _told(step: WriteSpec, case: Case) -> str:
+    """Say what a change of NodeHealth's spec tells the agent."""
+    health = case.survey.fleet.healths.get(step.node)
+    before = health.spec.release if health is not None else None
+    if step.spec.release == before:
+        return "the agent is told that the fault was repaired"
+    if step.spec.release is None:
+        return "the agent takes the driver up again"
+    return "the agent is asked to let go of the driver"
 
 
 def _outlook(case: Case) -> list[str]:
@@ -179,11 +205,12 @@ def _outlook(case: Case) -> list[str]:
         return [_still_there(case), f"Then: {then}."]
     if phase is Phase.REPAIRING:
         attempt = last_repair(case.status)
-        return (
-            []
-            if attempt is None
-            else [f"Then: proof by a new boot id, or failure by {clock(attempt.deadline)}."]
+        if attempt is None:
+            return []
+        proof = (
+            "each GPU's own answer and the agent's report" if attempt.kind == RESET_GPU else "a new boot id"
         )
+        return [f"Then: proof by {proof}, or failure by {clock(attempt.deadline)}."]
     if phase is Phase.REVALIDATING:
         return ["Then: the node is given back exactly as it was found, if its revalidation succeeds."]
     if phase is Phase.ESCALATED:

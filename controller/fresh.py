@@ -47,7 +47,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
         if attempt is None or attempt.result:
             return f"attempt {step.attempt} is not open any more"
         if self.node.status.node_info.boot_id != step.boot_id:
-            return f"the node runs boot {self.node.status.node_info.boot_id or 'unknown'}, not the one to end"
+            return f"the node runs boot {self.node.status.node_info.boot_id or 'unknown'}, not the attempt's"
         return None
 
     def deadline_of(self, step: RunRepair) -> datetime:
@@ -56,6 +56,11 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
         if attempt is None:
             raise LookupError(step.job)
         return attempt.deadline
+
+    def targets_of(self, step: RunRepair) -> tuple[str, ...]:
+        """Give the UUIDs of the GPUs that the step's attempt is about, as they are persisted."""
+        attempt = self._attempt(step)
+        return tuple(target.uuid for target in attempt.targets) if attempt is not None else ()
 
     def objects(self) -> tuple[Stored, ...]:
         """Give what was read, for the stores: it is newer than what they hold."""

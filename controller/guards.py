@@ -10,6 +10,7 @@ from datetime import datetime
 from controller import drain
 from controller.budget import Hold, Place, place_of
 from controller.case import DRILL, EVIDENCE, MODE, OWNER, PODS, POLICY, WAIT, Case
+from controller.gpu_reset import RESET_GPU, why_not_quiet, why_not_reset
 from controller.incident import BadMark, clock, holds, last_repair, read_mark
 from controller.intake import case_of
 from controller.ownership import Cordon, cordon_of
@@ -66,7 +67,7 @@ def hold_repair(case: Case, attempt: Attempt | None) -> Hold | None:
     node = case.node
     boot_id = node.status.node_info.boot_id
     if not boot_id:
-        return Hold(by=EVIDENCE, why="the Node shows no boot id, so a reboot could never be proven")
+        return Hold(by=EVIDENCE, why="the Node shows no boot id, so no repair could ever be proven")
     if attempt is not None and attempt.boot_id_before != boot_id:
         return Hold(
             by=EVIDENCE, why=f"the node was booted again (boot {boot_id}) since the repair was decided"
@@ -146,7 +147,7 @@ def why_not_evict(
 def why_not_repair(
     fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
 ) -> str | None:
-    """Say why the Job of this incident's last attempt must not be created now, or None."""
+    """Say why this incident's last attempt must not act now, or None: its Job, or switching off who stands in its way."""
     case = _case(fleet, remediation, now, looked, Phase.REPAIRING)
     if isinstance(case, str):
         return case
@@ -156,7 +157,10 @@ def why_not_repair(
     if now >= attempt.deadline:
         return f"the time of {attempt.job} ran out at {clock(attempt.deadline)}"
     hold = _hold_by_cordon(case) or hold_repair(case, attempt)
-    return None if hold is None else hold.why
+    if hold is not None or attempt.kind != RESET_GPU:
+        return None if hold is None else hold.why
+    applied = case.status.stopped is not None and case.status.stopped.applied_at is not None
+    return why_not_reset(case) or (why_not_quiet(case, attempt) if applied else None)
 
 
 def why_not_validate(

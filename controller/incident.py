@@ -28,6 +28,9 @@ from kube.types import Node, Struct
 REVALIDATE = "revalidate"  # the kind of an attempt that proves and repairs nothing
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
+REFUSED = (
+    "Refused"  # not done: it is not for this node, or could not be prepared; it takes its rung all the same
+)
 
 EVIDENCE_LIMIT = 20
 TIMELINE_LIMIT = 50

@@ -22,7 +22,9 @@ from controller.steps import (
     RunValidation,
     Save,
     Silence,
+    StartClients,
     Step,
+    StopClients,
 )
 from kube.remediation import Phase, Remediation
 
@@ -75,6 +77,12 @@ class Journal:
                 log.info(
                     "pod.evicted", node=step.node, incident=step.incident, pod=f"{step.namespace}/{step.name}"
                 )
+            case StopClients():
+                keys = [one.key for one in step.labels]
+                log.info("clients.stopped", node=step.node, incident=step.incident, labels=keys)
+            case StartClients():
+                keys = [one.key for one in step.labels]
+                log.info("clients.restored", node=step.node, incident=step.incident, labels=keys)
             case RunRepair():
                 log.info("repair.started", node=step.node, incident=step.incident, job=step.job)
             case RunValidation():

@@ -23,18 +23,23 @@ class _Row(Struct, frozen=True, kw_only=True):
 
 
 class _Verdict(Struct, frozen=True, kw_only=True):
-    """What `agent.validate` writes (that package is not the controller's to import)."""
+    """What `agent.validate` and `agent.reset_gpu` write (that package is not the controller's to import)."""
 
     result: str
     checks: tuple[_Row, ...] = ()
 
 
+def termination_of(job: str, pods: Iterable[Pod]) -> TerminatedState | None:
+    """Give how the newest ended pod of the Job ended; None where none did."""
+    ended = [(pod.metadata.creation_timestamp or _NEVER, said) for pod in pods if (said := _ended(job, pod))]
+    return max(ended, key=lambda pair: pair[0])[1] if ended else None
+
+
 def last_words(job: str, pods: Iterable[Pod]) -> str:
     """Give what the newest ended pod of the Job said; empty where none ended or it said nothing at all."""
-    ended = [(pod.metadata.creation_timestamp or _NEVER, said) for pod in pods if (said := _ended(job, pod))]
-    if not ended:
+    state = termination_of(job, pods)
+    if state is None:
         return ""
-    state = max(ended, key=lambda pair: pair[0])[1]
     told = _verdict(state.message) or _printable(state.message)
     if not told and state.exit_code:
         told = f"exit code {state.exit_code}{f' ({state.reason})' if state.reason else ''}"

@@ -17,7 +17,9 @@ from controller.steps import (
     RunRepair,
     RunValidation,
     Silence,
+    StartClients,
     Step,
+    StopClients,
     WriteSpec,
 )
 
@@ -98,7 +100,7 @@ def key_of(step: Step) -> Key:
     match step:
         case Evict():
             return ("Evict", step.uid)
-        case Quarantine() | Restore():
+        case Quarantine() | Restore() | StopClients() | StartClients():
             return (type(step).__name__, step.node_uid, step.incident)
         case RunRepair() | RunValidation():
             return ("Job", step.job)

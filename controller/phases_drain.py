@@ -4,6 +4,7 @@ The drain is done when no pod that blocks is left in the list of a synced store;
 first repair is written down. Time in which something else held the drain does not count against its deadline.
 """
 
+from collections import Counter
 from datetime import timedelta
 
 import msgspec
@@ -12,7 +13,9 @@ from controller import guards
 from controller.budget import Hold, Place, place_of
 from controller.case import EVIDENCE, PODS, Case, Move
 from controller.drain import Left, Round, accepted, left_on, next_round, shown, stuck_at
-from controller.incident import clock, next_number, repairs, with_attempt
+from controller.gpu_clients import to_stop
+from controller.gpu_reset import RESET_GPU, targets, why_not_reset
+from controller.incident import REFUSED, clock, next_number, repairs, with_attempt
 from controller.phases_contain import escalate, revalidate, start_drain, stay_held, why_a_person
 from controller.steps import Evict
 from controller.terms import RungTerms
@@ -98,25 +101,22 @@ def begin_repair(case: Case) -> Move:
     """Write down the next repair of the ladder, if every guard agrees; without a next one it is a person's turn."""
     rung = next_rung(case)
     if rung is None and case.due:
-        tried = len(repairs(case.status))
-        return escalate(case, f"{tried} repair(s) did not help and the ladder has no other")
+        return escalate(case, f"{_tried(case)} and the ladder has no other")
     hold = guards.hold_repair(case, None)
     if hold is not None:
         return stay_held(case, hold) if hold.by != PODS else case.hold(hold)
     if rung is None:
         return stay_held(case, Hold(by=EVIDENCE, why="no fault is due for a repair now"))
+    attempt = _next_attempt(case, rung)
+    if rung.repair == RESET_GPU and (why := why_not_reset(case)):
+        refused = msgspec.structs.replace(attempt, result=REFUSED, message=why, finished_at=case.now)
+        case = case.with_status(with_attempt(case.status, refused))
+        return case.enter(Phase.REPAIRING, f"{rung.repair} is not for this node: {why}")
     if case.pool is not None:
         case.pool.take_repair(case.node_name, Place(since=case.now, incident=case.name))
         case.pool.take_place(case.node_name, place_of(case.remediation))
-    number = next_number(case.status, validation=False)
-    attempt = Attempt(
-        number=number,
-        kind=rung.repair,
-        job=f"{rung.repair}-{case.name}-{number}",
-        boot_id_before=case.node.status.node_info.boot_id,
-        started_at=case.now,
-        deadline=case.now + rung.timeout,
-    )
+    if rung.repair == RESET_GPU:
+        return _begin_reset(case, attempt)
     case = case.with_status(with_attempt(case.status, attempt))
     return case.enter(
         Phase.REPAIRING,
@@ -124,23 +124,54 @@ def begin_repair(case: Case) -> Move:
     )
 
 
+def _next_attempt(case: Case, rung: RungTerms) -> Attempt:
+    number = next_number(case.status, validation=False)
+    return Attempt(
+        number=number,
+        kind=rung.repair,
+        job=f"{rung.repair}-{case.name}-{number}",
+        boot_id_before=case.node.status.node_info.boot_id,
+        started_at=case.now,
+        deadline=case.now + rung.timeout,
+    )
+
+
+def _begin_reset(case: Case, attempt: Attempt) -> Move:
+    """Write down the GPUs, and their clients' labels as they are before anything is switched off."""
+    attempt = msgspec.structs.replace(attempt, targets=targets(case))
+    status = with_attempt(case.status, attempt)
+    case = case.with_status(msgspec.structs.replace(status, stopped=to_stop(case.node, case.now)))
+    names = ", ".join(target.uuid for target in attempt.targets)
+    return case.enter(Phase.REPAIRING, f"{attempt.job} is to reset {names}, by {clock(attempt.deadline)}")
+
+
 def next_rung(case: Case) -> RungTerms | None:
-    """Give the rung of the next attempt: attempts are counted along the ladder and never start over.
+    """Give the rung of the next attempt: each attempt takes a place of its repair's own, and never starts over.
 
     One that was withdrawn before it was submitted tried nothing, and takes no rung.
     """
-    made = sum(1 for attempt in repairs(case.status) if not _withdrawn(attempt))
+    made = Counter(attempt.kind for attempt in repairs(case.status) if not _withdrawn(attempt))
     for rung in case.ladder:
-        if made < rung.attempts:
+        if made[rung.repair] < rung.attempts:
             return rung
-        made -= rung.attempts
+        made[rung.repair] -= rung.attempts
     return None
 
 
 def _withdrawn(attempt: Attempt) -> bool:
     """Tell an attempt that was ended unsubmitted from one that ran out of time that way: for ever refused is a try."""
     ended = attempt.finished_at
-    return attempt.submitted_at is None and ended is not None and ended < attempt.deadline
+    if attempt.submitted_at is not None or ended is None or attempt.result == REFUSED:
+        return False
+    return ended < attempt.deadline
+
+
+def _tried(case: Case) -> str:
+    made = repairs(case.status)
+    refused = [attempt for attempt in made if attempt.result == REFUSED]
+    if made and len(refused) == len(made):
+        return f"no repair could be done ({refused[-1].kind}: {refused[-1].message})"
+    return f"{len(made) - len(refused)} repair(s) did not help"
 
 
 def _counted(case: Case, record: DrainRecord) -> Case:

@@ -11,12 +11,15 @@ import msgspec
 
 from controller import guards
 from controller.assess import why_not_usable
+from controller.attempts import changed, ended, failed, job_failure, why_not_submitted, withdrawn_by_boot
 from controller.case import Case, Move
 from controller.drain import left_on
-from controller.incident import FAILED, SUCCEEDED, clock, last_repair, with_attempt
+from controller.gpu_reset import RESET_GPU
+from controller.incident import FAILED, SUCCEEDED, clock, last_repair
 from controller.last_words import last_words
 from controller.phases_contain import escalate, revalidate, start_drain, why_a_person
-from controller.phases_drain import begin_repair, next_rung
+from controller.phases_drain import begin_repair
+from controller.phases_reset import resetting
 from controller.steps import RunRepair
 from controller.survey import is_ready
 from kube.remediation import Attempt, Phase
@@ -32,9 +35,11 @@ def repairing(case: Case) -> Move:
     attempt = last_repair(case.status)
     if attempt is None or attempt.result:
         return _next(case)
+    if attempt.kind == RESET_GPU:
+        return resetting(case, attempt)
     job = case.survey.fleet.jobs.get(attempt.job)
     if attempt.submitted_at is None and job is not None:
-        return _changed(case, attempt, submitted_at=case.now).go_on(_watching(attempt))
+        return changed(case, attempt, submitted_at=case.now).go_on(_watching(attempt))
     if attempt.submitted_at is None:
         return _submit(case, attempt)
     return _watch(case, attempt, job)
@@ -54,25 +59,17 @@ def _next(case: Case) -> Move:
 def _submit(case: Case, attempt: Attempt) -> Move:
     if case.gone:
         return revalidate(
-            _ended(case, attempt, FAILED, "withdrawn before it was submitted: the fault is gone")
+            ended(case, attempt, FAILED, "withdrawn before it was submitted: the fault is gone")
         )
     hand_over = why_a_person(case)
     if hand_over:
-        return escalate(_ended(case, attempt, FAILED, "withdrawn before it was submitted"), hand_over)
+        return escalate(ended(case, attempt, FAILED, "withdrawn before it was submitted"), hand_over)
     booted = case.node.status.node_info.boot_id
     if booted and booted != attempt.boot_id_before:
-        # Nothing was tried: the rung stays, nobody is paged, and what stands in the new boot decides.
-        why = f"withdrawn before it was submitted: the node was booted again (boot {booted})"
-        return _ended(case, attempt, FAILED, why).enter(Phase.REPAIRING, f"{attempt.job} is {why}")
+        return withdrawn_by_boot(case, attempt, booted)
     hold = guards.hold_repair(case, attempt)
     if case.now >= attempt.deadline:
-        failure = case.survey.fleet.failures.get(case.node_name)
-        why = (
-            hold.why
-            if hold is not None
-            else (failure.why if failure is not None else "its Job was not created")
-        )
-        return _failed(case, attempt, f"not submitted by {clock(attempt.deadline)}: {why}")
+        return failed(case, attempt, why_not_submitted(case, attempt, hold.why if hold is not None else ""))
     if hold is not None:
         return msgspec.structs.replace(case.hold(hold), recheck_at=attempt.deadline)
     return case.go_on(
@@ -94,22 +91,22 @@ def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
     missing = _why_not_proven(case, attempt)
     if missing is None:
         return _proven(case, attempt)
-    failed = _job_failure(job)
-    if failed:
-        failed = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or failed
+    broke = job_failure(job)
+    if broke:
+        broke = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or broke
     rebooted = case.node.status.node_info.boot_id not in ("", attempt.boot_id_before)
-    if failed and attempt.job_failed_at is None:
-        case = _changed(case, attempt, job_failed_at=case.now, message=f"its Job failed: {failed}"[:1024])
+    if broke and attempt.job_failed_at is None:
+        case = changed(case, attempt, job_failed_at=case.now, message=f"its Job failed: {broke}"[:1024])
         return case.go_on(
-            f"{attempt.job}: its Job failed ({failed}); the machine may still be going down"[:1024]
+            f"{attempt.job}: its Job failed ({broke}); the machine may still be going down"[:1024]
         )
     if case.now >= attempt.deadline:
-        return _failed(case, attempt, f"not proven by {clock(attempt.deadline)}: {missing}")
+        return failed(case, attempt, f"not proven by {clock(attempt.deadline)}: {missing}")
     times: list[datetime] = [attempt.deadline]
     if attempt.job_failed_at is not None and not rebooted:
         grace = attempt.job_failed_at + JOB_FAILED_GRACE
         if case.now >= grace and is_ready(case.node):
-            return _failed(case, attempt, f"{attempt.message or 'its Job failed'}, and {missing}")
+            return failed(case, attempt, f"{attempt.message or 'its Job failed'}, and {missing}")
         times += [grace] if grace > case.now else []
     message = f"{attempt.job}: {missing}" if rebooted else _watching(attempt)
     if attempt.job_failed_at is not None and not rebooted:
@@ -120,21 +117,12 @@ def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
 def _proven(case: Case, attempt: Attempt) -> Move:
     boot_id = case.node.status.node_info.boot_id
     line = f"{attempt.job} is proven: boot {attempt.boot_id_before} ended, boot {boot_id} runs"
-    case = _ended(case, attempt, SUCCEEDED, line, boot_id_after=boot_id)
+    case = ended(case, attempt, SUCCEEDED, line, boot_id_after=boot_id)
     return case.enter(
         Phase.REVALIDATING,
         f"{line}; the node is proven before it is given back",
         page=f"{case.node_name}: {line}; revalidating",
     )
-
-
-def _failed(case: Case, attempt: Attempt, why: str) -> Move:
-    """Write down the failure; at the end of the ladder a person's turn comes in the same breath."""
-    line = f"{attempt.job} failed: {why}"
-    case = _ended(case, attempt, FAILED, why)
-    if next_rung(case) is None:
-        return escalate(case, f"{line}; the ladder has no other repair")
-    return case.enter(Phase.REPAIRING, line, page=f"{case.node_name}: {line}")
 
 
 def _why_not_proven(case: Case, attempt: Attempt) -> str | None:
@@ -151,23 +139,6 @@ def _why_not_proven(case: Case, attempt: Attempt) -> str | None:
     if not is_ready(node):
         return f"boot {boot_id} runs, the node is not Ready yet"
     return None
-
-
-def _job_failure(job: Job | None) -> str:
-    if job is None:
-        return ""
-    for condition in job.status.conditions:
-        if condition.type == "Failed" and condition.status == "True":
-            return " ".join(filter(None, (condition.reason, condition.message))) or "no reason given"
-    return ""
-
-
-def _changed(case: Case, attempt: Attempt, **changes: object) -> Case:
-    return case.with_status(with_attempt(case.status, msgspec.structs.replace(attempt, **changes)))
-
-
-def _ended(case: Case, attempt: Attempt, result: str, message: str, **changes: object) -> Case:
-    return _changed(case, attempt, result=result, message=message[:1024], finished_at=case.now, **changes)
 
 
 def _watching(attempt: Attempt) -> str:

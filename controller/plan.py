@@ -16,6 +16,7 @@ from controller.advance import advance
 from controller.incident import dealt_with, holds, is_open
 from controller.opening import candidates, open_incident
 from controller.outbox import is_waiting
+from controller.phases_reset import owed
 from controller.policy_status import policy_statuses
 from controller.silence import silence
 from controller.steps import Delete, Open, Quarantine, Save, Step
@@ -167,4 +168,4 @@ def _is_needed(looked: Survey, one: Remediation) -> bool:
     health = looked.fleet.healths.get(one.spec.node_name)
     findings = health.status.findings if health is not None else ()
     remembered = any(dealt_with([one], node.metadata.uid, finding) is not None for finding in findings)
-    return remembered or holds(node, one.metadata.name)
+    return remembered or holds(node, one.metadata.name) or bool(owed(looked, one, one.status, node))

@@ -8,7 +8,7 @@ import msgspec
 
 from kube.nodehealth import NodeHealthSpec
 from kube.policy import PolicyStatus
-from kube.remediation import NodeBefore, RemediationSpec, RemediationStatus
+from kube.remediation import ClientLabel, NodeBefore, RemediationSpec, RemediationStatus
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +59,29 @@ class Evict(_Step, frozen=True, kw_only=True):
     uid: str
 
 
+class StopClients(_Step, frozen=True, kw_only=True):
+    """Switch the GPU's clients off by their labels on the Node, after the guards of the repair were asked again."""
+
+    node_uid: str
+    resource_version: str
+    incident: str
+    labels: tuple[ClientLabel, ...]
+
+
+class StartClients(_Step, frozen=True, kw_only=True):
+    """Give labels that a reset switched off the values that they had before; only those that still carry our word."""
+
+    node_uid: str
+    resource_version: str
+    incident: str
+    labels: tuple[ClientLabel, ...]
+
+
 class RunRepair(_Step, frozen=True, kw_only=True):
     """Create the Job of a repair attempt, after guards were asked again on objects read that moment.
 
-    `timeout_s` is the whole time of the attempt in seconds; its deadline stands in the persisted Attempt.
+    `timeout_s` is the whole time of the attempt in seconds; its deadline stands in the persisted Attempt, and so do the GPUs
+    that a reset is about.
     """
 
     incident: str
@@ -129,6 +148,8 @@ Step = (
     | Quarantine
     | Restore
     | Evict
+    | StopClients
+    | StartClients
     | RunRepair
     | RunValidation
     | CallBack

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from checks.finding import Action
 from controller.view import Settings
 from kube.nodehealth import HealthFinding
 from kube.policy import BREAKER_ACKNOWLEDGED, Mode, RemediationPolicy, Rung, TaintUse
@@ -26,6 +27,8 @@ _LONGEST = timedelta(days=366)
 _LIMIT = re.compile(r"([1-9][0-9]?|100)(%)|([1-9][0-9]{0,4})")
 _MOST_ATTEMPTS = 10
 _LONGEST_LADDER = 20  # attempts of all rungs together: the persisted story has to hold them
+# Repairs that end the faults of one action alone; every other repair counts for every fault.
+_ONLY_FOR = {"reset-gpu": Action.RESET_GPU}
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +112,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.default_wait if rule is None or rule.wait is None else rule.wait
 
     def ladder_for(self, finding: HealthFinding) -> tuple[RungTerms, ...]:
+        """Give the rungs that may end this fault."""
         rule = self.rule_for(finding)
-        return self.ladder if rule is None or rule.ladder is None else rule.ladder
+        ladder = self.ladder if rule is None or rule.ladder is None else rule.ladder
+        return tuple(rung for rung in ladder if _ONLY_FOR.get(rung.repair, finding.action) == finding.action)
 
 
 def read(policy: RemediationPolicy, settings: Settings) -> Terms:

@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     evidence_max_age: timedelta = timedelta(minutes=5)
     retention: timedelta = timedelta(days=30)
     dry_run: bool = False
-    repairs: frozenset[str] = frozenset({"reboot"})
+    repairs: frozenset[str] = frozenset({"reset-gpu", "reboot"})
     sinks: Mapping[str, Sequence[timedelta]] = {}
     system_namespaces: frozenset[str] = frozenset({"nodemend-system", "nodemend-repairs"})
 

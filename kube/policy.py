@@ -37,7 +37,10 @@ class TaintUse(StrEnum):
 
 
 class Rung(Struct, frozen=True, kw_only=True):
-    """One rung of the ladder. Durations are Go-like strings: 90s, 45m, 2h."""
+    """One rung of the ladder. Durations are Go-like strings: 90s, 45m, 2h.
+
+    `reset-gpu` counts only for findings that a reset of the GPU ends (action RESET_GPU); others go on to the next rung.
+    """
 
     repair: str
     timeout: str = "45m"
@@ -94,7 +97,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     taint: TaintUse = TaintUse.AUTO
     pool_label: str = ""
     default_wait: str = "0s"
-    ladder: tuple[Rung, ...] = (Rung(repair="reboot"),)
+    ladder: tuple[Rung, ...] = (Rung(repair="reset-gpu", timeout="15m"), Rung(repair="reboot"))
     rules: tuple[Rule, ...] = ()
     drain: DrainPolicy = DrainPolicy()
     revalidation: RevalidationPolicy = RevalidationPolicy()

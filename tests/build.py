@@ -15,6 +15,7 @@ from controller import view
 from controller.incident import latched, name_of, write_mark
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings
 from kube.nodehealth import (
+    ClearedPart,
     Expected,
     HealthFinding,
     HealthPart,
@@ -22,6 +23,9 @@ from kube.nodehealth import (
     NodeHealthSpec,
     NodeHealthStatus,
     PartState,
+    Release,
+    Released,
+    SourceState,
 )
 from kube.policy import (
     BreakerPolicy,
@@ -172,6 +176,16 @@ def person_finding(**changes: Any) -> HealthFinding:
     return finding(**{**defaults, **changes})
 
 
+def reset_finding(**changes: Any) -> HealthFinding:
+    """Build a finding that a reset of its GPU ends."""
+    defaults: dict[str, Any] = {
+        "reason": "Xid95UncontainedEcc",
+        "effect": Effect.PART_OUT,
+        "action": Action.RESET_GPU,
+    }
+    return finding(**{**defaults, **changes})
+
+
 def health(
     of: Node | str = "gpu-1",
     findings: Iterable[HealthFinding] = (),
@@ -183,6 +197,12 @@ def health(
     gpus: int = 8,
     cleared_before: datetime | None = None,
     expected: int | None = None,
+    cleared: Iterable[ClearedPart] = (),
+    release: Release | None = None,
+    released: Released | None = None,
+    model: str = "NVIDIA H100 80GB HBM3",
+    mig: bool | None = None,
+    nvml: bool = True,
 ) -> NodeHealth:
     """Build the NodeHealth that an agent on `of` reported."""
     name = of if isinstance(of, str) else of.metadata.name
@@ -193,14 +213,19 @@ def health(
         spec=NodeHealthSpec(
             cleared_before=cleared_before,
             expected=None if expected is None else Expected(gpus=expected, source="test"),
+            cleared=tuple(cleared),
+            release=release,
         ),
         status=NodeHealthStatus(
             observed_at=observed_at,
             node_uid=uid if node_uid is None else node_uid,
             boot_id=boot if boot_id is None else boot_id,
             parts=tuple(
-                PartState(kind="gpu", index=i, uuid=f"GPU-{i}", pci=f"0000:{i:02x}:00") for i in range(gpus)
+                PartState(kind="gpu", index=i, uuid=f"GPU-{i}", pci=f"0000:{i:02x}:00", model=model, mig=mig)
+                for i in range(gpus)
             ),
+            sources=(SourceState(name="nvml", readable=nvml),),
+            released=released,
             findings=tuple(findings),
             published_conditions=tuple(published),
         ),

@@ -40,7 +40,10 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt on one node. `deadline_s` is what is left of the attempt's time, in seconds; it ends the Job."""
+    """One attempt on one node. `deadline_s` is what is left of the attempt's time, in seconds; it ends the Job.
+
+    `gpus` is how many a revalidation asks for, `uuids` which ones a reset is about.
+    """
 
     job: str
     incident: str
@@ -52,6 +55,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: int
     gpu_resource: str = ""
     gpus: int = 0
+    uuids: tuple[str, ...] = ()
 
 
 class HostPath(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         pytest.param(
             make.policy(ladder=(Rung(repair="replace", timeout="1x", attempts=0),)),
             [
-                "spec.ladder[0].repair: 'replace' is no repair; known are reboot",
+                "spec.ladder[0].repair: 'replace' is no repair; known are reboot, reset-gpu",
                 "spec.ladder[0].timeout: '1x' is no duration; write it like 30s, 5m or 1h30m",
                 "spec.ladder[0].attempts: 0 is not within 1 and 10",
             ],
@@ -122,7 +122,7 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         pytest.param(
             make.policy(rules=(Rule(reasons=("X",), wait="later", ladder=(Rung(repair="pray"),)),)),
             [
-                "spec.rules[0].ladder[0].repair: 'pray' is no repair; known are reboot",
+                "spec.rules[0].ladder[0].repair: 'pray' is no repair; known are reboot, reset-gpu",
                 "spec.rules[0].wait: 'later' is no duration; write it like 30s, 5m or 1h30m",
             ],
             id="a rule whose wait and ladder cannot be read",

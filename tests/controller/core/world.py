@@ -24,11 +24,13 @@ from controller.steps import (
     Save,
     SavePolicy,
     Silence,
+    StartClients,
     Step,
+    StopClients,
     WriteSpec,
 )
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings, build, by_node
-from kube.nodehealth import HealthFinding, NodeHealth
+from kube.nodehealth import HealthFinding, NodeHealth, Released
 from kube.policy import RemediationPolicy
 from kube.remediation import QUARANTINE, Remediation
 from kube.types import (
@@ -45,6 +47,7 @@ from kube.types import (
 )
 from tests import build as make
 from tests.build import NOW, XID
+from tests.controller.core.gpu_node import relabelled
 
 
 class World:
@@ -76,6 +79,7 @@ class World:
         self.created_jobs: Counter[str] = Counter()
         self.done: list[Step] = []
         self.silent: set[str] = set()
+        self.released: dict[str, Released] = {}
         self._version = 1000
 
     # The controller
@@ -161,7 +165,7 @@ class World:
                 self.policies[step.name] = msgspec.structs.replace(
                     policy, metadata=self._bumped(policy.metadata), status=step.status
                 )
-            case Quarantine() | Restore():
+            case Quarantine() | Restore() | StopClients() | StartClients():
                 return self._patch_node(step)
             case Evict():
                 return self._evict(step)
@@ -204,7 +208,7 @@ class World:
         )
         return True
 
-    def _patch_node(self, step: Quarantine | Restore) -> bool:
+    def _patch_node(self, step: Quarantine | Restore | StopClients | StartClients) -> bool:
         node = self.nodes.get(step.node)
         if (
             node is None
@@ -212,7 +216,9 @@ class World:
             or node.metadata.resource_version != step.resource_version
         ):
             return False
-        if isinstance(step, Quarantine):
+        if isinstance(step, StopClients | StartClients):
+            node = relabelled(step, node)
+        elif isinstance(step, Quarantine):
             unschedulable = node.spec.unschedulable
             node = make.quarantined(node, step.incident, step.before)
             if not step.before.cordoned:
@@ -292,6 +298,11 @@ class World:
             self._condition(name, type_, "False")
         self._report(name, (), self.healths[name].status.published_conditions)
 
+    def again(self, name: str = "gpu-1") -> None:
+        """The agent reports what it found before."""
+        status = self.healths[name].status
+        self._report(name, status.findings, status.published_conditions)
+
     def unknown(self, name: str = "gpu-1") -> None:
         """The agent reports that it could not look."""
         self._condition(name, XID, "Unknown", "KernelLogUnreadable")
@@ -303,7 +314,10 @@ class World:
         self._report(name, (), (XID,))
 
     def _report(self, name: str, findings: Sequence[HealthFinding], published: Sequence[str]) -> None:
-        fresh = make.health(self.nodes[name], findings, observed_at=self.now, published=published)
+        released = self.released.get(name)
+        fresh = make.health(
+            self.nodes[name], findings, observed_at=self.now, published=published, released=released
+        )
         self.healths[name] = msgspec.structs.replace(fresh, spec=self.healths[name].spec)
 
     # Machines, kubelets and Jobs

@@ -14,16 +14,19 @@ from controller.steps import (
     Save,
     SavePolicy,
     Silence,
+    StartClients,
     Step,
+    StopClients,
     WriteSpec,
 )
 from kube.nodehealth import NodeHealthSpec
 from kube.policy import PolicyStatus
-from kube.remediation import NodeBefore
+from kube.remediation import ClientLabel, NodeBefore
 from tests.controller.shell.samples import INCIDENT, NODE, NOW, UID, spec, status
 from tests.controller.shell.world import Bench
 
 POD_UID = "pod-uid-1"
+PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 EVICT = Evict(node=NODE, incident=INCIDENT, namespace="ml", name="train-0", uid=POD_UID)
 OPEN = Open(node=NODE, name=INCIDENT, spec=spec(), status=status())
 VALIDATION = RunValidation(
@@ -69,6 +72,19 @@ def restore(bench: Bench) -> Restore:
     )
 
 
+def clients(bench: Bench, kind: type[StopClients | StartClients]) -> StopClients | StartClients:
+    """Build the step for the Node as it stands."""
+    node = bench.node(NODE)
+    assert node is not None
+    return kind(
+        node=NODE,
+        node_uid=UID,
+        resource_version=node.metadata.resource_version,
+        incident=INCIDENT,
+        labels=(ClientLabel(key=PLUGIN, before="true"),),
+    )
+
+
 def every_step(bench: Bench) -> list[Step]:
     """One of each kind."""
     return [
@@ -89,4 +105,6 @@ def every_step(bench: Bench) -> list[Step]:
         SavePolicy(node="", name="gpus", resource_version="1", status=PolicyStatus()),
         Delete(node=NODE, name=INCIDENT),
         CALL_BACK,
+        clients(bench, StopClients),
+        clients(bench, StartClients),
     ]

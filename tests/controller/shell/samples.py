@@ -100,6 +100,7 @@ def node_json(**changes: Any) -> dict[str, Any]:
         "metadata": {
             "name": NODE,
             "uid": UID,
+            "labels": {"example.com/rack": "r1", "nvidia.com/gpu.deploy.device-plugin": "true"},
             "annotations": {"example.com/rack": "r1"},
         },
         "spec": {

@@ -131,7 +131,7 @@ def test_the_pods_of_the_node_are_read_anew_and_to_the_last_page() -> None:
         pytest.param("closed", "the incident is closed: Cancelled", id="a person cancelled"),
         pytest.param("finished", "attempt 1 is not open any more", id="the attempt is over"),
         pytest.param(
-            "rebooted", "the node runs boot boot-2, not the one to end", id="the node rebooted by itself"
+            "rebooted", "the node runs boot boot-2, not the attempt's", id="the node rebooted by itself"
         ),
         pytest.param("unknown boot", "the node runs boot unknown", id="the boot id is empty"),
         pytest.param("late", "the attempt's deadline has passed", id="the deadline has passed"),

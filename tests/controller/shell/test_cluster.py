@@ -50,13 +50,15 @@ from sandbox.cluster import Sandbox
 from sandbox.install import IMAGE, install
 from tests.controller.shell.samples import FINDING, attempt, spec
 from tests.controller.shell.world import config
+from tests.manifests.deeds import session
 
 
 class Live:
-    """A Node of our own on the real API server, and an applier that reaches it as the admin."""
+    """A Node of our own on the real API server, and an applier that reaches it under the controller's own token."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.api = sandbox.admin
+        self.controller = session(sandbox, "nodemend-system", "nodemend-controller")
         self.name = f"live-{secrets.token_hex(4)}"
         self.incident = f"inc-{secrets.token_hex(6)}"
         self.now = SYSTEM.now()
@@ -74,7 +76,7 @@ class Live:
         self.api.patch(paths.node_status(self.name), {"status": status}, PatchType.STRATEGIC)
         self.applier = Applier(
             World(
-                api=self.api,
+                api=self.controller,
                 clock=SYSTEM,
                 config=config(jobs=JobsSection(image=IMAGE)),
                 held_node=lambda _: self.node(),
@@ -154,6 +156,7 @@ def live(installed: Sandbox) -> Iterator[Live]:
     ):
         with suppress(NotFound):
             made.api.delete(path)
+    made.controller.close()
 
 
 def test_quarantine_and_exact_restore(live: Live) -> None:

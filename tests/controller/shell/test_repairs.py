@@ -7,7 +7,7 @@ import pytest
 
 from checks.finding import Action
 from controller import repairs
-from controller.repairs import JobSettings, Order, Repair, reboot, revalidate
+from controller.repairs import JobSettings, Order, Repair, reboot, reset_gpu, revalidate
 from tests.controller.shell.samples import INCIDENT, NODE, UID
 
 SETTINGS = JobSettings(
@@ -24,14 +24,18 @@ ORDER = Order(
     deadline_s=900,
     gpu_resource="nvidia.com/gpu",
     gpus=8,
+    uuids=("GPU-3", "GPU-5"),
 )
 ALL = [pytest.param(repair, id=repair.name) for repair in repairs.discover()]
 
 
 def test_every_module_is_found_and_a_ladder_holds_only_what_changes_something() -> None:
     """Revalidation proves; it is no rung."""
-    assert [repair.name for repair in repairs.discover()] == ["reboot", "revalidate"]
-    assert [(repair.name, repair.action) for repair in repairs.ladder()] == [("reboot", Action.REBOOT)]
+    assert [repair.name for repair in repairs.discover()] == ["reboot", "reset-gpu", "revalidate"]
+    assert [(repair.name, repair.action) for repair in repairs.ladder()] == [
+        ("reboot", Action.REBOOT),
+        ("reset-gpu", Action.RESET_GPU),
+    ]
 
 
 @pytest.mark.parametrize("repair", ALL)
@@ -89,6 +93,17 @@ def test_a_reboot_is_told_which_boot_it_must_end() -> None:
     assert container(reboot.job(ORDER, SETTINGS))["securityContext"] == {"privileged": True}
 
 
+def test_a_reset_names_its_gpus_and_ends_before_its_job_does() -> None:
+    """Without one it would reset all of them; persistence mode has to be put back before the Job is killed."""
+    told = container(reset_gpu.job(ORDER, SETTINGS))
+    assert told["command"] == [
+        *("nodemend-agent", "x", "--uuid", "GPU-3", "--uuid", "GPU-5", "--boot-id", "boot-1"),
+        *("--timeout-s", "870", "--termination-message-path", "/dev/termination-log"),
+    ]
+    assert reset_gpu.REPAIR.command == ("nodemend-agent", "reset-gpu", "--driver-root", "/host/root")
+    assert {"name": "host", "mountPath": "/host/root", "readOnly": True} in told["volumeMounts"]
+
+
 @pytest.mark.parametrize("host_pid", [True, False])
 def test_the_hosts_processes_are_seen_only_where_configured(host_pid: bool) -> None:
     """A sandbox's repairs get no host PIDs."""
@@ -109,6 +124,9 @@ def test_a_revalidation_reserves_every_gpu_of_the_hardware() -> None:
     ("repair", "changes"),
     [
         pytest.param(reboot, {"boot_id": ""}, id="a reboot of an unknown boot"),
+        pytest.param(reset_gpu, {"boot_id": ""}, id="a reset in an unknown boot"),
+        pytest.param(reset_gpu, {"uuids": ()}, id="a reset of no GPU"),
+        pytest.param(reset_gpu, {"uuids": ("GPU-3", "")}, id="a reset of a GPU without UUID"),
         pytest.param(revalidate, {"gpus": 0}, id="a revalidation of no GPU"),
         pytest.param(revalidate, {"gpu_resource": ""}, id="a revalidation of an unnamed resource"),
     ],

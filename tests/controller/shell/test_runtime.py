@@ -120,7 +120,7 @@ def test_what_the_core_is_told_of_the_configuration(tmp_path: Path) -> None:
     told = settings_of(
         config(sinks={"a": SinkSection(url="https://x", secret_file=str(secret_file(tmp_path)))})
     )
-    assert (set(told.sinks), told.repairs) == ({"a"}, frozenset({"reboot"}))
+    assert (set(told.sinks), told.repairs) == ({"a"}, frozenset({"reboot", "reset-gpu"}))
     assert told.system_namespaces == {"nodemend-system", "nodemend-repairs"}
 
 
