@@ -45,9 +45,12 @@ MOST_LOST = 2**53
 class Judging:
     """The state of all enabled checks of one machine."""
 
-    def __init__(self, checks: Sequence[Check], config: Config) -> None:
+    def __init__(self, checks: Sequence[Check], config: Config, *, single_look: bool = False) -> None:
         self._checks = [check for check in checks if config.check(check.name).enabled]
-        self._settings = {check.name: config.check(check.name).settings for check in self._checks}
+        self._settings = {
+            check.name: {**config.check(check.name).settings, **(check.single_look if single_look else {})}
+            for check in self._checks
+        }
         self.states: Mapping[str, CheckState] = {check.name: CheckState() for check in self._checks}
         self.sources: dict[str, SourceState] = {}
         self.cursor: Cursor | None = None

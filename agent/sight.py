@@ -37,7 +37,7 @@ def look(
     `saved` is what a running agent remembers of this boot: then only what came after it is read. `cleared_before` says
     that everything older was dealt with.
     """
-    judging = Judging(checks, config)
+    judging = Judging(checks, config, single_look=True)
     judging.clear(cleared_before)
     judging.count_parts(read_inventory(config.roots.sys, config.roots.proc))
     try:

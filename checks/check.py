@@ -100,6 +100,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     `restore(findings, memory)` gives a memory that holds these latched findings of the present boot too: the agent read
     them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
     accounts of one finding the newer one counts. None where the class is probed anew and latches nothing.
+    `single_look` are settings that take the place of others where there is one look and nobody comes back for the next.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     default_settings: dict[str, Any] = {}
     unknown_reasons: tuple[Reason, ...] = ()
     restore: Callable[[Sequence[Finding], Any], Any] | None = None
+    single_look: dict[str, Any] = {}
 
 
 def discover() -> tuple[Check, ...]:

@@ -362,4 +362,5 @@ CHECK = Check(
     },
     unknown_reasons=UNKNOWN_REASONS,
     restore=restore,
+    single_look={"unknown_after_seconds": 0},
 )
