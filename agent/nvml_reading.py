@@ -70,6 +70,7 @@ class Readings:
             model=gpu.model,
             minor=gpu.minor,
             mig=gpu.mig,
+            mig_devices=gpu.mig_devices,
             recovery=gpu.recovery,
             errors=gpu.errors,
         )
@@ -84,5 +85,6 @@ class Readings:
             model=held.model if held is not None else "",
             minor=held.minor if held is not None else None,
             mig=held.mig if held is not None else None,
+            mig_devices=held.mig_devices if held is not None else (),
             quiet=why,
         )

@@ -49,6 +49,7 @@ class GpuSaid(msgspec.Struct, frozen=True, kw_only=True):
     model: _Text = ""
     minor: int | None = None
     mig: bool | None = None
+    mig_devices: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] = ()
     recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
 

@@ -116,7 +116,8 @@ def cards_of(inventory: Inventory, known: Known) -> tuple[Card, ...]:
     for part in parts_of(inventory, known):
         reading = known.gpus.get(part.pci)
         minor = minors.get(part.pci) if reading is None or reading.minor is None else reading.minor
-        cards.append(Card(pci=part.pci, uuid=part.uuid, minor=minor, mig=part.mig))
+        mig_devices = reading.mig_devices if reading is not None else ()
+        cards.append(Card(pci=part.pci, uuid=part.uuid, minor=minor, mig=part.mig, mig_devices=mig_devices))
     return tuple(cards)
 
 

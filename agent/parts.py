@@ -52,6 +52,7 @@ def _over(new: GpuReading, held: GpuReading) -> GpuReading:
         model=new.model or held.model,
         minor=held.minor if new.minor is None else new.minor,
         mig=held.mig if new.mig is None else new.mig,
+        mig_devices=held.mig_devices if new.mig is None else new.mig_devices,
     )
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pynvml
 
+NOT_FOUND = 6
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 UNKNOWN = 999
+MOST_MIG_DEVICES = 64  # seven today
 # Do not fail where there is no GPU: then zero are counted, which is a finding and not a failure of NVML.
 INIT_NO_GPUS = 1
 
@@ -112,6 +114,24 @@ class Binding:
     def mig(self, handle: Any) -> bool:
         """Tell whether MIG is on now; what is pending until a reset does not count."""
         return bool(self._call("nvmlDeviceGetMigMode", pynvml.nvmlDeviceGetMigMode, handle)[0])
+
+    def mig_devices(self, handle: Any) -> list[str]:
+        """Give the UUIDs of the MIG devices that this GPU is parted into."""
+        function = pynvml.nvmlDeviceGetMaxMigDeviceCount
+        most = int(self._call("nvmlDeviceGetMaxMigDeviceCount", function, handle))
+        return [
+            uuid for place in range(min(most, MOST_MIG_DEVICES)) if (uuid := self._mig_device(handle, place))
+        ]
+
+    def _mig_device(self, handle: Any, place: int) -> str:
+        function = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
+        try:
+            device = self._call("nvmlDeviceGetMigDeviceHandleByIndex", function, handle, place)
+        except Refused as refused:
+            if refused.code == NOT_FOUND:
+                return ""  # places are not filled from the first one on
+            raise
+        return self.uuid(device)
 
     def field(self, handle: Any, field: int) -> int:
         """Read one field that holds a whole number."""

@@ -132,6 +132,8 @@ class Rounds:
         )
         for field, call in calls:
             self._get(gpu, "identity", field, partial(call, handle))
+        if gpu.get("mig"):
+            self._get(gpu, "identity", "mig_devices", partial(nvml.mig_devices, handle))
         self._get(gpu, "fields", "recovery", partial(nvml.field, handle, RECOVERY_ACTION))
         self.watched.append(Watched(handle, gpu["index"], pci, gpu.get("uuid", "")))
 
