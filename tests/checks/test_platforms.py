@@ -4,6 +4,7 @@ import pytest
 
 from checks.check import CheckDefect
 from checks.platforms import COLUMNS, parse, platforms
+from sandbox.platforms import platforms as simulated_platforms
 
 ROW = "AWS p5.48xlarge,p5.48xlarge,8,NVIDIA H100 80GB HBM3,18,4,212.5,5,16,32,100,torchx"
 HEADER = ",".join(COLUMNS)
@@ -50,6 +51,13 @@ def test_rates_are_whole_numbers_and_what_is_not_known_is_not_zero() -> None:
     assert named["L40S PCIe server"].nvlink_links_per_gpu == 0
     assert named["DGX B300"].pcie_gen is None
     assert named["GCP a3-highgpu-8g"].ib_ports == 0
+
+
+def test_what_is_simulated_is_what_the_table_says() -> None:
+    """The sandbox has a table of its own, of those platforms that it can play."""
+    named = platforms().by_name
+    for name, simulated in simulated_platforms().items():
+        assert (named[name].gpus, named[name].gpu_model) == (simulated.gpus, simulated.gpu_model)
 
 
 @pytest.mark.parametrize(
