@@ -66,7 +66,7 @@ class Judging:
         self.boot_error = ""
         self.node_uid = ""
         self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
-        self._around = Surroundings(boot_id="")
+        self._around = Surroundings(boot_id="", nvml=config.nvml.enabled)
 
     @property
     def boot_id(self) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from agent.nvml_quiet import GPU_IS_LOST, STUCK, XID, Quiet, lifted
 from agent.nvml_reading import Readings
-from agent.nvml_watch import Action, Stage, Start, Timing, Watch
+from agent.nvml_watch import Action, Call, Stage, Start, Timing, Watch
 from agent.nvml_wire import Broke, CallBegins, EventSaid, EventsSaid, FailedSaid, Message, Order, RoundSaid
 from agent.pacing import Backoff
 from agent.release import Wanted
@@ -79,7 +79,7 @@ class Keeper:
         self._start_at = self._again_at = float("-inf")
         self._quiet: dict[str, Quiet] = {}
         self._by_pci = False
-        self._failing: tuple[float, datetime] | None = None
+        self._failing: tuple[int, datetime] | None = None
         self._tries = 0
         self._backoff = Backoff(1.0, 60.0, random)
         self._hang_backoff = Backoff(5.0, 600.0, random)
@@ -161,16 +161,7 @@ class Keeper:
         if child.stage is Stage.UP:
             late = child.late(now)
             if late is not None and not child.explained:
-                uuid = self._readings.part(late.pci).uuid if late.pci else ""
-                child.hung = NvmlHung(
-                    seen_at=at,
-                    child=child.number,
-                    call=late.call,
-                    pci=late.pci,
-                    uuid=uuid,
-                    since=late.at,
-                    child_gone=False,
-                )
+                child.hung = self._hung(child, late, at)
             child.explained = child.explained or self._wish.release is not None
             if child.explained or child.hung is not None:
                 return [child.end(now)]
@@ -180,9 +171,22 @@ class Keeper:
             action = child.press(now)
             if action is not None:
                 return [action]
+            if child.hung is None and (inside := child.inside()) is not None:
+                child.hung = self._hung(child, inside, at)  # told to end for another reason, it cannot
             self._left[child.number] = child.hung
             self._gone(child, "it could not be killed", now, at, gone=False)
         return []
+
+    def _hung(self, child: Watch, call: Call, at: datetime) -> NvmlHung:
+        return NvmlHung(
+            seen_at=at,
+            child=child.number,
+            call=call.call,
+            pci=call.pci,
+            uuid=self._readings.part(call.pci).uuid if call.pci else "",
+            since=call.at,
+            child_gone=False,
+        )
 
     def _ask(self, child: Watch, now: float, at: datetime) -> Action:
         self._rounds += 1
@@ -224,7 +228,7 @@ class Keeper:
         """Take that what a child wrote is no message: nothing of it can be trusted, so it is ended."""
         child = self._child
         if child is not None and child.number == number and child.hears:
-            self._source_failed(f"the NVML child {why}", now, at)
+            self._source_failed(number, f"the NVML child {why}", at)
             self._start_at = now + self._backoff.failed()
             child.explained = True
 
@@ -246,7 +250,7 @@ class Keeper:
         elif not child.explained:
             inside = child.inside()
             during = f" during {inside.named()}" if inside is not None else ""
-            self._source_failed(f"the NVML child ended by itself{during}: {how}", now, at)
+            self._source_failed(child.number, f"the NVML child ended by itself{during}: {how}", at)
             self._start_at = now + self._backoff.failed()
 
     def _say_hung(self, hung: NvmlHung, now: float, at: datetime, *, gone: bool) -> None:
@@ -256,7 +260,7 @@ class Keeper:
 
     def _after_hang(self, hung: NvmlHung, now: float, at: datetime) -> None:
         on = f" to the GPU at {hung.pci}" if hung.pci else ""
-        self._source_failed(f"{hung.call}{on} has not come back", now, at)
+        self._source_failed(hung.child, f"{hung.call}{on} has not come back", at)
         self._start_at = now + self._hang_backoff.failed()
         if hung.pci:
             self._leave_alone(hung.pci, f"{hung.call} has not come back", now, at)
@@ -279,9 +283,9 @@ class Keeper:
                 self._leave_alone(gpu.pci, "GpuIsLost", now, at)
 
     def _failed(self, child: Watch, said: FailedSaid, now: float, at: datetime) -> None:
-        self._source_failed(told(said.error) + (f": {said.detail}" if said.detail else ""), now, at)
-        began, since = self._failing or (now, at)
-        fresh = child.started > began
+        first, since = self._failing or (child.number, at)
+        fresh = child.number > first
+        self._source_failed(child.number, told(said.error) + (f": {said.detail}" if said.detail else ""), at)
         failed = NvmlFailed(seen_at=at, child=child.number, error=said.error, since=since, fresh=fresh)
         self._out.append(failed)
         stale = said.error.code == LIB_RM_VERSION_MISMATCH and not fresh
@@ -308,7 +312,7 @@ class Keeper:
             if self._child is not None:
                 self._child.ask_soon(now)
 
-    def _source_failed(self, error: str, now: float, at: datetime) -> None:
-        self._failing = self._failing or (now, at)
+    def _source_failed(self, child: int, error: str, at: datetime) -> None:
+        self._failing = self._failing or (child, at)
         self._tries += 1
         self._out.append(SourceFailed(source=NVML, error=error[:1024], tries=self._tries, seen_at=at))

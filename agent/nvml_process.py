@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, cast
 
@@ -12,6 +13,7 @@ from agent.nvml_wire import Lines, Order, write
 
 # The process ends with its output; what lasts longer than this is no ending.
 REAP_S = 0.5
+PROGRAM = ("-m", "agent.host.nvml_child")
 _READ = 65536
 # Our own packages are found from here, wherever the agent was started.
 _HOME = Path(agent.__file__).resolve().parent.parent
@@ -20,15 +22,9 @@ _HOME = Path(agent.__file__).resolve().parent.parent
 class ChildProcess:
     """One child. `fd` is readable when it wrote something or is gone. Raises OSError where it cannot be started."""
 
-    def __init__(self, driver_root: Path) -> None:
+    def __init__(self, driver_root: Path, program: Sequence[str] = PROGRAM) -> None:
+        command = [sys.executable, *program, str(driver_root.absolute()), str(os.getpid())]
         # A session of its own: a signal to the agent's process group is not one to a call of NVML.
-        command = [
-            sys.executable,
-            "-m",
-            "agent.host.nvml_child",
-            str(driver_root.absolute()),
-            str(os.getpid()),
-        ]
         self._process = subprocess.Popen(
             command, cwd=_HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

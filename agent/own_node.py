@@ -1,7 +1,7 @@
 """Which Node object is ours, and what it shows: read at start, again every half minute, and whenever a write was refused.
 
-Single reads only: the agent is not granted to list Nodes, and a read from the API server's cache is cheap. What is learned
-is handed over as a value, since the judging loop lives in another thread.
+Beside these reads a watch (agent.own_watch) brings each change as it comes; they stand on their own, since a watch can be
+deaf. What is learned is handed over as a value, since the judging loop lives in another thread.
 """
 
 import threading

@@ -1,9 +1,9 @@
 """The running agent: one judging loop, and the threads that read and write for it.
 
-    reader ──batches──► loop ──conditions──► API server (nodes/status)
-                         │ ▲
-                 reports ▼ │ news (the Node, clearings)
-                        writer ──► API server (NodeHealth), state file        watch ──► clearings        lease, http
+    reader, nvml ──► loop ──conditions──► API server (nodes/status)
+                     │ ▲
+             reports ▼ │ news (the Node, what is asked of us)
+                    writer ──► API server (NodeHealth), state file        watches ──► news        lease, http
 
 The loop judges and sends conditions and does nothing slower, so that neither NodeHealth nor a full disk nor a storm of
 warnings ever stands before a new fault. All else happens in the writer. Many Agents may live in one process: nothing here
@@ -28,7 +28,9 @@ from agent.lease import LeaseKeeper
 from agent.machine import BOOT_LOOK_S, Machine
 from agent.metrics import Metrics
 from agent.node_health import Change, kernel_log_position
+from agent.nvml_feed import NvmlFeed, wish_of
 from agent.own_node import Asked, Gone, Mailbox, Met, OwnNode, Seen
+from agent.own_watch import own_watch
 from agent.publish import Publisher
 from agent.reader import Feed, KernelLogFeed, Source
 from agent.record import Recorder
@@ -40,10 +42,9 @@ from checks.observation import KERNEL_LOG, KernelRecord, Observation
 from kube import paths
 from kube.api import Api
 from kube.clock import SYSTEM, Clock
-from kube.nodehealth import NodeHealth
+from kube.nodehealth import NodeHealth, Released
 from kube.store import Change as StoreChange
-from kube.store import Store
-from kube.watch import Reflector
+from kube.types import Node
 
 JUDGE_S = 60.0
 # How long the kernel log stays unopened until NodeHealth has said how far it was judged: the state file may be older.
@@ -84,6 +85,7 @@ class Agent:
         random: Random | None = None,
         feed: Feed | None = None,
         kubelet: Kubelet | None = None,
+        nvml: NvmlFeed | None = None,
         inventory: Callable[[], Inventory | InventoryFailed] | None = None,
     ) -> None:
         name = config.node_name
@@ -105,6 +107,7 @@ class Agent:
             clock,
         )
         self.feed = feed or KernelLogFeed(open_kernel_log(config, clock), clock, random, self._woken.set)
+        self.nvml = nvml or NvmlFeed(config.nvml, clock, random, self._woken.set, self.metrics)
         self.judging = Judging(discover() if checks is None else checks, config)
         self.hearing = Hearing(config, self.judging, clock, random, self._woken.set, kubelet)
         self.publisher = Publisher(api, name, config.publish, clock, random, self.metrics)
@@ -125,6 +128,7 @@ class Agent:
         self._met: Met | None = None
         self._saved: State | None = None
         self._shown: object = None
+        self._released: Released | None = None
         self._broken: dict[str, str] = {}
         self._judge_at = clock.monotonic()
         self._open_at = clock.monotonic() + WAIT_FOR_NODE_S
@@ -136,7 +140,7 @@ class Agent:
         server = serve(self._config.listen, self.pages(), self._config.state_dir / "listen")
         self.load()
         writer = threading.Thread(target=self._write_rounds, args=(stop,), name="writer", daemon=True)
-        threads = [writer, threading.Thread(target=self._reflector(stop).run, name="watch", daemon=True)]
+        threads = [writer, *self._watches(stop)]
         if self._config.lease.namespace:
             threads.append(threading.Thread(target=self.lease.run, args=(stop,), name="lease", daemon=True))
         for thread in threads:
@@ -163,6 +167,7 @@ class Agent:
         self._writer_woken.set()
         self.feed.end()
         self.hearing.end()
+        self.nvml.end()
         writer.join(timeout=2.0)
         self.save()
         if server is not None:
@@ -203,6 +208,8 @@ class Agent:
         changed = self._look_at_machine()
         changed = self._take_news() or changed
         observations, cursor = self.feed.take()
+        observations += self.nvml.take()
+        changed = changed or self.nvml.released != self._released
         judged = changed or bool(observations) or self._clock.monotonic() >= self._judge_at
         if judged:
             self._judge(observations, cursor)
@@ -301,7 +308,8 @@ class Agent:
             self._broken[name] = state.broken
 
     def _report(self) -> None:
-        report = self.judging.report(self._version, self.publisher.published)
+        self._released = self.nvml.released
+        report = self.judging.report(self._version, self.publisher.published, self._released)
         news = self.recorder.offer(report)
         self.saver.offer(self.judging.state(self._clock.now()), urgent=news is Change.FACTS)
         conditions = self.judging.conditions()
@@ -312,11 +320,15 @@ class Agent:
         self.metrics.sources(self.judging.sources)
 
     def _begin_reading(self) -> None:
-        """Open the kernel log once it is known where to begin: with NodeHealth, or a little later without it."""
+        """Open the kernel log once it is known where to begin: with NodeHealth, or a little later without it.
+
+        NVML waits for the same, since an incident or the Node's labels may ask that no handle be held.
+        """
         judging = self.judging
         known = self._met is not None or self._clock.monotonic() >= self._open_at
         if not self.feed.begun and judging.boot_id and known:
             self.feed.begin(judging.boot_id, judging.cursor)
+        self.nvml.follow(judging.boot_id, wish_of(judging), may_begin=known)
 
     # Around it
 
@@ -328,18 +340,22 @@ class Agent:
             self.metrics.state_file_errors.inc()
             self._log.error("state.discarded", error=str(error))
 
-    def _reflector(self, stop: threading.Event) -> Reflector[NodeHealth]:
-        store: Store[NodeHealth] = Store()
-        store.subscribe(self.health_changed)
-        return Reflector(
-            self._api,
-            paths.node_healths(),
-            NodeHealth,
-            store,
-            clock=self._clock,
-            stop=stop,
-            field_selector=f"metadata.name={self._config.node_name}",
-        )
+    def _watches(self, stop: threading.Event) -> list[threading.Thread]:
+        api, name, clock = self._api, self._config.node_name, self._clock
+        return [
+            own_watch(api, paths.nodes(), Node, name, self.node_changed, clock, stop),
+            own_watch(api, paths.node_healths(), NodeHealth, name, self.health_changed, clock, stop),
+        ]
+
+    def node_changed(self, change: StoreChange, node: Node | None) -> None:
+        """Take an event of our own Node: what it shows now, or that it is another one or gone."""
+        if node is None or node.metadata.name != self._config.node_name:
+            return
+        if change is not StoreChange.DELETED and node.metadata.uid == self.judging.node_uid:
+            self._mailbox.put(Seen(node=node))
+        elif self.judging.node_uid:
+            self.own_node.doubt()
+            self._writer_woken.set()
 
     def health_changed(self, change: StoreChange, health: NodeHealth | None) -> None:
         """Take an event of our own NodeHealth: a new clearing, or that somebody deleted it."""

@@ -12,6 +12,7 @@ from agent.host.boot import BootIdUnreadable, read_boot_id
 from agent.host.inventory import read_inventory
 from agent.host.kmsg import KernelLog
 from agent.judging import Judging
+from agent.nvml_feed import one_round, wish_of
 from agent.reader import TRIES_BEFORE_UNKNOWN, Source
 from agent.state_file import State
 from checks.check import Check
@@ -32,7 +33,7 @@ def look(
     saved: State | None = None,
     cleared_before: datetime | None = None,
 ) -> Judging:
-    """Read and judge everything once, at most ten seconds long.
+    """Read and judge everything once: ten seconds at most, and where a call of NVML hangs until that is given up.
 
     `saved` is what a running agent remembers of this boot: then only what came after it is read. `cleared_before` says
     that everything older was dealt with.
@@ -59,6 +60,8 @@ def look(
         _read_out(log, judging, clock, PIPE_SETTLES_S if _is_pipe(section.path) else 0.0)
     finally:
         log.close()
+    said = one_round(config.nvml, clock, judging.boot_id, wish_of(judging))
+    judging.judge([_final(seen) for seen in said], None, clock.now())
     return judging
 
 

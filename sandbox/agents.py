@@ -109,6 +109,7 @@ class HostedAgent:
             job.end()
         if self.agent is not None:
             self.agent.feed.end()
+            self.agent.nvml.end()
         self.agent, self._tick, self._write, self._rounds = None, None, None, ()
 
     def wake(self) -> None:

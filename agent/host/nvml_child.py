@@ -28,7 +28,7 @@ from agent.host.nvml_round import Rounds, error_of
 
 PR_SET_PDEATHSIG = 1
 # How long a call may still take after the agent is gone.
-ORPHAN_S = 5.0
+ORPHAN_S = 2.0
 ORDER_LIMIT = 256 * 1024
 
 

@@ -38,10 +38,12 @@ class FolderMachine:
 
     def configure(self, more: str = "") -> None:
         """Write the configuration; `more` goes to its end."""
+        nvml = "" if "[nvml]" in more else "[nvml]\nenabled = false\n"
         self.config.write_text(
             f'node_name = "gpu-1"\nlisten = ""\nstate_dir = "{self.state}"\n'
             f'[roots]\nproc = "{self.root}/proc"\nsys = "{self.root}/sys"\n'
-            f'[kubelet]\nenabled = false\n[kernel_log]\npath = "{self.kmsg}"\n{more}'
+            f"[kubelet]\nenabled = false\n{nvml}"
+            f'[kernel_log]\npath = "{self.kmsg}"\n{more}'
         )
 
     def line(self, text: str, *, priority: int = 4) -> None:

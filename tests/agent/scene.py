@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agent.config import Config, RootsSection
+from agent.config import Config, NvmlSection, RootsSection
 from agent.host.inventory import Gpu, Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
 from agent.kubelet_feed import Answer
@@ -226,6 +226,7 @@ class Scene:
             listen="",
             state_dir=folder / "state",
             roots=RootsSection(proc=folder / "proc", sys=folder / "sys"),
+            nvml=NvmlSection(enabled=False),
         )
         self.checks = checks
         self.inventory: Inventory | InventoryFailed = inventory(gpus)

@@ -121,6 +121,7 @@ def watch(path: str) -> Deed:
 
 AGENT_MAY: list[tuple[Deed, str]] = [
     (lambda api: api.get(paths.node(NODE)), "read its Node"),
+    (watch(paths.nodes()), "watch its Node"),
     (strategic(paths.node_status(NODE), CONDITION), "publish its conditions"),
     (lambda api: api.get(paths.node_healths()), "list NodeHealths"),
     (watch(paths.node_healths()), "watch its NodeHealth"),
@@ -129,7 +130,6 @@ AGENT_MAY: list[tuple[Deed, str]] = [
 ]
 AGENT_MUST_NOT: list[tuple[Deed, str]] = [
     (strategic(paths.node(NODE), CORDON), "cordon"),
-    (lambda api: api.get(paths.nodes()), "list Nodes"),
     (lambda api: api.delete(paths.node(NODE)), "delete a Node"),
     (lambda api: api.get(paths.pods()), "list pods"),
     (lambda api: api.create(paths.eviction("default", "p"), EVICTION), "evict"),
@@ -278,4 +278,4 @@ def test_a_person_with_the_operator_role_may_answer_incidents_and_nothing_else(s
 def test_every_refusal_here_is_rbacs(agent: Session) -> None:
     """The words name the account and the right, so that an admission policy is not mistaken for RBAC."""
     with pytest.raises(ApiError, match=r"nodemend-agent.*cannot list resource"):
-        agent.get(paths.nodes())
+        agent.get(paths.pods())

@@ -1,0 +1,69 @@
+"""Tests of agent.release: who needs the driver free of every handle."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agent.release import Wanted, wanted, why_not_held
+from kube.nodehealth import Release
+
+STATE = "nvidia.com/gpu-driver-upgrade-state"
+DEPLOY = "nvidia.com/gpu.deploy."
+PAUSED = "paused-for-driver-upgrade"
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        pytest.param({}, "", id="no label says anything"),
+        pytest.param({STATE: "upgrade-done"}, "", id="the upgrade is over"),
+        pytest.param({STATE: "upgrade-required"}, "", id="the upgrade waits for its turn"),
+        pytest.param({STATE: "uncordon-required"}, "", id="the new driver is up and validated"),
+        pytest.param(
+            {STATE: "upgrade-failed"}, "", id="the operator gave up: what NVML says then is a finding"
+        ),
+        pytest.param({STATE: "cordon-required"}, STATE, id="the upgrade begins"),
+        pytest.param({STATE: "pod-restart-required"}, STATE, id="the driver is about to be unloaded"),
+        pytest.param({STATE: "validation-required"}, STATE, id="the new driver is being validated"),
+        pytest.param(
+            {STATE: "reboot-required"}, STATE, id="a state that a later operator has is in progress"
+        ),
+        pytest.param(
+            {f"{DEPLOY}device-plugin": "true", f"{DEPLOY}driver": "true"}, "", id="all parts are deployed"
+        ),
+        pytest.param({f"{DEPLOY}driver": "pre-installed"}, "", id="the driver is the host's own"),
+        pytest.param(
+            {f"{DEPLOY}device-plugin": PAUSED}, "device-plugin", id="the driver manager paused the plugin"
+        ),
+        pytest.param(
+            {f"{DEPLOY}dcgm-exporter": PAUSED}, "dcgm-exporter", id="it paused whatever else runs here"
+        ),
+        pytest.param({f"{DEPLOY}client": PAUSED}, "client", id="it paused clients that are not its own"),
+        pytest.param(
+            {f"{DEPLOY}device-plugin": "paused-for-mig-change"},
+            "device-plugin",
+            id="the MIG manager is at work",
+        ),
+        pytest.param({f"{DEPLOY}driver": "false"}, "driver", id="the driver is switched off"),
+        pytest.param({f"{DEPLOY}device-plugin": "false"}, "device-plugin", id="the plugin is switched off"),
+        pytest.param({f"{DEPLOY}operands": "false"}, "operands", id="everything is switched off"),
+        pytest.param({f"{DEPLOY}dcgm": "false"}, "", id="a node without DCGM is a node as others"),
+        pytest.param({f"x.{DEPLOY}driver": "false"}, "", id="a label of somebody else is none of these"),
+    ],
+)
+def test_labels_of_the_node_keep_handles_off(labels: dict[str, str], named: str) -> None:
+    """Only what takes the driver away, or those who hold it, keeps ours off; the words name the label."""
+    why = why_not_held(labels)
+    assert named in (why or "")
+    assert (why is None) == (not named)
+
+
+def test_an_incident_goes_before_labels_and_is_answered_by_its_own_word() -> None:
+    """A reset switches the operator's parts off itself, and waits for the answer to its own attempt."""
+    release = Release(by="inc-1-reset-gpu-1", since=datetime(2026, 1, 1, tzinfo=UTC))
+    labels = {f"{DEPLOY}driver": "false"}
+    assert wanted(labels, release) == Wanted(why="asked by inc-1-reset-gpu-1", by="inc-1-reset-gpu-1")
+    assert wanted({}, None) is None
+    others = wanted(labels, None)
+    assert others is not None
+    assert others.by == ""
