@@ -155,6 +155,7 @@ def test_every_repair_of_ours_is_admitted(scene: Scene) -> None:
             deadline_s=60,
             gpu_resource="nvidia.com/gpu",
             gpus=8,
+            uuids=("GPU-3", "GPU-5"),
         )
         scene.controller.create(JOBS, repair.job(order, settings), {"dryRun": "All"})
 
