@@ -164,6 +164,7 @@ class _Judging:
             on_bus = one.part.pci in self._bus or not one.part.pci or not self._comparable()
             if not one.silent and on_bus:
                 self._standing.end(GPU_LOST, one.part)
+                self._standing.end(GPU_LOST, _nameless(one.part.index))
 
     def _lose(self, part: Part, detail: str, evidence: tuple[str, ...] = ()) -> None:
         """Let a GPU be lost; the first word about it stays, so that the message stands still."""
@@ -294,6 +295,11 @@ class _Judging:
         if strange and self._comparable():
             return f"NVML counts a GPU at {', '.join(strange)} that the PCI bus does not show"
         return ""
+
+
+def _nameless(index: int | None) -> Part:
+    """Give the part that a GPU without any name was lost as."""
+    return gpu_part(GpuReading(index=index or 0), {}, {})
 
 
 def why_silent(gpu: GpuReading) -> str:

@@ -240,6 +240,7 @@ def test_a_lost_gpu_without_an_address_is_named_by_what_its_index_was() -> None:
     assert told == {pci(3), pci(4)}
     fresh = Watched(CHECK, labels=GFD).hears(read(*rounds))
     assert {f.part.name for f in fresh.judgement.findings} == {"NVML index 3", "NVML index 4"}
+    assert fresh.hears(sound(8)).shown == FALSE
 
 
 @pytest.mark.parametrize(
