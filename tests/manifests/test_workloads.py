@@ -30,14 +30,14 @@ def template(base: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def test_the_agent_is_privileged_and_nothing_more(base: list[dict[str, Any]]) -> None:
-    """It reads the host's trees and writes in one folder; it shares no namespace of the host, and no root of its image."""
+    """It reads the host's trees, opens its devices, writes in one folder, and shares no namespace of the host."""
     pod = template(base, AGENT)["spec"]
     (container,) = pod["containers"]
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
 
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
-    assert writable == {"/dev/kmsg", "/var/lib/nodemend"}
+    assert writable == {"/dev", "/dev/kmsg", "/var/lib/nodemend"}
 
 
 def test_the_controller_has_no_privilege_at_all(base: list[dict[str, Any]]) -> None:
