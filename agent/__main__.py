@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from agent import once, reboot, validate
+from agent import once, reboot, reset_gpu, validate
 from agent.config import Config, ConfigError, load
 from agent.runtime import Agent, agent_version
 from checks.check import Check, CheckDefect, discover
@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = reboot.reboot(config, options.boot_id)
         print(f"nodemend-agent: {outcome.message}", file=sys.stderr if outcome.exit_code else sys.stdout)
         return outcome.exit_code
+    if options.command == "reset-gpu":
+        return _reset_gpu(options, config)
     if options.once:
         seen = once.look(config, checks, SYSTEM)
         print(once.as_json(seen) if options.output == "json" else once.as_table(seen))
@@ -60,12 +62,37 @@ def _validate(options: argparse.Namespace, config: Config, checks: Sequence[Chec
         config, checks, SYSTEM, gpus=options.gpus, cleared_before=options.cleared_before
     )
     print(validate.as_json(verdict) if options.json else validate.as_text(verdict))
-    if options.termination_message_path is not None:
-        try:
-            options.termination_message_path.write_bytes(validate.termination_message(verdict))
-        except OSError as error:
-            print(f"nodemend-agent: the verdict could not be left: {error}", file=sys.stderr)
+    _leave(options.termination_message_path, validate.termination_message(verdict))
     return validate.EXIT_CODES[verdict.result]
+
+
+def _reset_gpu(options: argparse.Namespace, config: Config) -> int:
+    if why := reset_gpu.why_not_uuids(options.uuid):
+        print(f"nodemend-agent: {why}", file=sys.stderr)
+        return 2
+    # Ends in order: persistence mode is put back before the process goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    report = reset_gpu.reset_gpus(
+        config,
+        options.uuid,
+        options.boot_id,
+        SYSTEM,
+        timeout_s=options.timeout_s,
+        driver_root=options.driver_root,
+    )
+    print(reset_gpu.as_text(report))
+    _leave(options.termination_message_path, reset_gpu.termination_message(report))
+    return reset_gpu.EXIT_CODES[report.result]
+
+
+def _leave(path: Path | None, message: bytes) -> None:
+    """Leave a Job's last word where kubelet reads it."""
+    if path is None:
+        return
+    try:
+        path.write_bytes(message)
+    except OSError as error:
+        print(f"nodemend-agent: the report could not be left: {error}", file=sys.stderr)
 
 
 def _run(config: Config, checks: Sequence[Check]) -> int:
@@ -160,6 +187,18 @@ def _parser() -> argparse.ArgumentParser:
     proof.add_argument("--cleared-before", type=_instant, help="what is older was dealt with (RFC 3339)")
     end = commands.add_parser("reboot", parents=after, help="reboot this machine, if it is in this boot")
     end.add_argument("--boot-id", required=True, help="the boot that is to end")
+    reset = commands.add_parser(
+        "reset-gpu",
+        parents=after,
+        help="reset single GPUs: exit 0 reset and proven, 1 refused or failed, 3 cannot",
+    )
+    reset.add_argument("--uuid", action="append", required=True, help="a GPU; give it once for each")
+    reset.add_argument("--boot-id", required=True, help="the boot that the reset belongs to")
+    reset.add_argument("--timeout-s", type=_seconds, default=600, help="when it has to end, default 600")
+    reset.add_argument(
+        "--driver-root", type=Path, help="where the driver's file system is mounted, else nvml.driver_root"
+    )
+    reset.add_argument("--termination-message-path", type=Path, help="leave the report here as well")
     return parser
 
 
@@ -174,6 +213,14 @@ def _shared(config: Any, log_level: str) -> argparse.ArgumentParser:
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; 8 would be right")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 86_400:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of seconds within 1 and 86400; 600 would be right"
+        )
     return int(text)
 
 
