@@ -1,8 +1,9 @@
 """`nodemend-agent validate`: the node proves itself before it is given back. Reads only; needs no cluster.
 
-It demands the number of GPUs that the hardware should have, and that no fault stands since this boot. What a running agent
-remembers of the boot (its state file, where that is mounted) counts first: it knows what was cleared meanwhile, and what
-the kernel's ring has dropped. Exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
+It demands the number of GPUs that the hardware should have, each of them on the PCI bus and answering NVML, and that no
+fault stands since this boot; where NVML cannot be used, nobody can tell whether they answer. What a running agent remembers
+of the boot (its state file, where that is mounted) counts first: it knows what was cleared meanwhile, and what the kernel's
+ring has dropped. Exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from agent.state_file import StateFile, StateUnusable
 from checks.check import Check
 from checks.condition import Status
 from checks.finding import PartKind
+from checks.gpu_missing import why_silent
+from checks.nvml_word import spoken
+from checks.observation import NvmlRead
 from kube.clock import Clock
 
 # What kubelet keeps of a termination message (TerminationMessagePath, k8s.io/api/core/v1).
@@ -66,20 +70,30 @@ def validate(
         saved = None  # then the whole log is judged, which can only be stricter
     judging = sight.look(config, checks, clock, saved=saved, cleared_before=cleared_before)
     rows = (
-        _gpu_count(judging, gpus),
+        _gpu_count(judging, gpus, asked=config.nvml.enabled),
         *(_class(check, judging) for check in checks if check.name in judging.states),
     )
     return Verdict(result=_worst(rows), node=config.node_name, boot_id=judging.boot_id, rows=rows)
 
 
-def _gpu_count(judging: Judging, demanded: int | None) -> Row:
+def _gpu_count(judging: Judging, demanded: int | None, *, asked: bool) -> Row:
+    """Hold the GPUs of the PCI bus and, where NVML is asked, those that answer it against the number that is demanded."""
     if judging.inventory_error:
         return Row(name="gpus", result=Result.UNKNOWN, message=judging.inventory_error)
-    found = sum(part.kind is PartKind.GPU for part in judging.inventory.parts)
+    found = sum(gpu.part.kind is PartKind.GPU for gpu in judging.inventory.gpus)
     if demanded is None:
         return Row(name="gpus", result=Result.PASSED, message=f"{found} found, no number demanded")
-    result = Result.PASSED if found == demanded else Result.FAILED
-    return Row(name="gpus", result=result, message=f"{found} found, {demanded} demanded")
+    if found != demanded or not asked or not demanded:
+        result = Result.PASSED if found == demanded else Result.FAILED
+        return Row(name="gpus", result=result, message=f"{found} found, {demanded} demanded")
+    if not isinstance(judging.nvml, NvmlRead):
+        why = spoken(judging.nvml).why if judging.nvml is not None else "NVML has not said anything"
+        message = f"{found} found, {demanded} demanded, and none could be asked: {why}"
+        return Row(name="gpus", result=Result.UNKNOWN, message=message)
+    silent = [f"GPU {gpu.index}: {why}" for gpu in judging.nvml.gpus if (why := why_silent(gpu))]
+    answering = min(judging.nvml.count, len(judging.nvml.gpus) - len(silent))
+    message = "; ".join([f"{found} found, {answering} answer, {demanded} demanded", *silent])
+    return Row(name="gpus", result=Result.PASSED if answering >= demanded else Result.FAILED, message=message)
 
 
 def _class(check: Check, judging: Judging) -> Row:
