@@ -67,6 +67,13 @@ class HostPath(msgspec.Struct, frozen=True, kw_only=True):
     type: str = "Directory"
 
 
+# Where the agent's own configuration expects the host's trees; without one its defaults serve as well (see `manifest`).
+HOST_TREES = (
+    HostPath(name="proc", outside="/proc", inside="/host/proc"),
+    HostPath(name="sys", outside="/sys", inside="/host/sys"),
+)
+
+
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """One repair: the action it serves (NONE = it changes nothing), its default command, its Job, its run-book."""
 

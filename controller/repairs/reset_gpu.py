@@ -23,12 +23,20 @@ By hand: stop every client, `nvidia-smi -pm 0 -i UUID`, `nvidia-smi --gpu-reset 
 from typing import Any
 
 from checks.finding import Action
-from controller.repairs import TERMINATION_MESSAGE, HostPath, JobSettings, Order, Repair, manifest
+from controller.repairs import (
+    HOST_TREES,
+    TERMINATION_MESSAGE,
+    HostPath,
+    JobSettings,
+    Order,
+    Repair,
+    manifest,
+)
 
 # The driver's user space: on the host, or of GPU Operator's driver pod below /run/nvidia. nvidia-smi and the persistence
 # daemon's socket are used from there, never from the NVIDIA runtime: it may not start a container on a sick GPU at all.
-DRIVER_ROOT = "/host/root"
-HOST_PATHS = (HostPath(name="host", outside="/", inside=DRIVER_ROOT),)
+DRIVER_ROOT = "/driver-root"
+HOST_PATHS = (*HOST_TREES, HostPath(name="driver-root", outside="/", inside=DRIVER_ROOT))
 # What is left of the Job's time for putting persistence mode back and leaving the report.
 _LAST_S = 30
 _LEAST_S = 30

@@ -12,13 +12,20 @@ By hand: `nodemend-agent validate --gpus N` on the node prints the same judgemen
 from typing import Any
 
 from checks.finding import Action
-from controller.repairs import TERMINATION_MESSAGE, HostPath, JobSettings, Order, Repair, manifest
+from controller.repairs import (
+    HOST_TREES,
+    TERMINATION_MESSAGE,
+    HostPath,
+    JobSettings,
+    Order,
+    Repair,
+    manifest,
+)
 
 # As the agent's DaemonSet has them, but all read-only. The agent's state tells what was cleared in this boot.
 HOST_PATHS = (
     HostPath(name="kmsg", outside="/dev/kmsg", inside="/dev/kmsg", type="CharDevice"),
-    HostPath(name="proc", outside="/proc", inside="/host/proc"),
-    HostPath(name="sys", outside="/sys", inside="/host/sys"),
+    *HOST_TREES,
     HostPath(name="state", outside="/var/lib/nodemend", inside="/var/lib/nodemend", type="DirectoryOrCreate"),
 )
 

@@ -100,8 +100,8 @@ def test_a_reset_names_its_gpus_and_ends_before_its_job_does() -> None:
         *("nodemend-agent", "x", "--uuid", "GPU-3", "--uuid", "GPU-5", "--boot-id", "boot-1"),
         *("--timeout-s", "870", "--termination-message-path", "/dev/termination-log"),
     ]
-    assert reset_gpu.REPAIR.command == ("nodemend-agent", "reset-gpu", "--driver-root", "/host/root")
-    assert {"name": "host", "mountPath": "/host/root", "readOnly": True} in told["volumeMounts"]
+    assert reset_gpu.REPAIR.command == ("nodemend-agent", "reset-gpu", "--driver-root", "/driver-root")
+    assert {"name": "driver-root", "mountPath": "/driver-root", "readOnly": True} in told["volumeMounts"]
 
 
 @pytest.mark.parametrize("host_pid", [True, False])
