@@ -10,9 +10,9 @@ of the others the largest counts, since each of them can only be too small. A GP
 nothing: GPUs are counted, not their instances.
 
 A GPU that was lost stands until it answers again, until a person or a proven repair clears it, or until the node boots. A
-GPU that was on the bus in this boot and is not now is lost, and so is one that is on the bus and in no round of NVML for
-`confirm_seconds`, unless `spec.expected` is met without it. Silence of NVML (a driver that is away, a call that hangs,
-handles that were given up) neither raises nor ends a finding.
+GPU that was on the bus in this boot and is not now is lost, and so is one that only the bus or only NVML shows for
+`confirm_seconds`, unless `spec.expected` is met without one that NVML does not count. Silence of NVML (a driver that is
+away, a call that hangs, handles that were given up) neither raises nor ends a finding.
 
 **What nodemend does.** It takes the node out, drains it and reboots it. If the GPU is still missing, a person is needed.
 
@@ -26,7 +26,7 @@ findings and accepts the number that is there as validated; it does not overrule
 are passed through to virtual machines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -71,8 +71,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class GpuMissingMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept between judgements; all of it ends with the boot.
 
-    `bus`: every address that held a GPU in this boot. `counted` and `asked` are NVML's last round. `unasked_ms`: for how
-    long the GPU at an address was on the bus and in no round. `blind_ms`: for how long health could not be confirmed.
+    `bus`: every address that held a GPU in this boot. `counted` and `asked` are NVML's last round. `apart_ms`: for how
+    long only one of bus and NVML has shown the GPU at an address. `blind_ms`: for how long health was not confirmed.
     """
 
     boot_id: str = ""
@@ -81,7 +81,7 @@ class GpuMissingMemory(msgspec.Struct, frozen=True, kw_only=True):
     counted: int | None = None
     asked: tuple[Asked, ...] = ()
     bus: tuple[str, ...] = ()
-    unasked_ms: dict[str, int] = {}
+    apart_ms: dict[str, int] = {}
     findings: tuple[Finding, ...] = ()
     blind_ms: int = 0
     applied: Applied = Applied()
@@ -139,7 +139,7 @@ class _Judging:
         self._counted, self._asked = before.counted, before.asked
         self._standing = Standing(before.findings, before.boot_id, context.now)
         self._bus = frozenset(context.bus or ())
-        self._unasked_ms: dict[str, int] = {}
+        self._apart_ms: dict[str, int] = {}
         self._expected: Expectation = expectation(context)
         self._known = {part.pci: part for part in context.parts if part.pci}
 
@@ -188,23 +188,24 @@ class _Judging:
         for pci in sorted(set(self._before.bus) - self._bus):
             self._lose(self._at(pci), "it was on the PCI bus in this boot and is not now")
         if not self._word.reads or not self._comparable():
-            self._unasked_ms = dict(self._before.unasked_ms)
+            self._apart_ms = dict(self._before.apart_ms)
             return
-        missed = sorted(self._bus - self._addresses())
+        missed = self._bus - self._addresses()
         if self._context.expected is not None and (self._counted or 0) >= self._context.expected:
             for pci in missed:
                 self._standing.end(GPU_LOST, self._at(pci))
         elif len(missed) > sum(not one.part.pci for one in self._asked):
-            self._miss(missed)
+            self._doubt(missed, "it is on the PCI bus, and NVML does not count it")
+        self._doubt(self._addresses() - self._bus, "NVML counts it, and the PCI bus does not show it")
 
-    def _miss(self, addresses: Sequence[str]) -> None:
-        """Wait for one more round before a GPU that no round names is lost: the bus may have been read later."""
+    def _doubt(self, addresses: Iterable[str], detail: str) -> None:
+        """Lose GPUs that only one of the two shows, once that has lasted: one of them was read before the other."""
         confirm_ms = 1000 * max(0, self._context.settings["confirm_seconds"])
-        for pci in addresses:
-            held = self._before.unasked_ms.get(pci)
-            self._unasked_ms[pci] = 0 if held is None else held + self._elapsed_ms
-            if self._unasked_ms[pci] >= confirm_ms:
-                self._lose(self._at(pci), "it is on the PCI bus, and NVML does not count it")
+        for pci in sorted(addresses):
+            held = self._before.apart_ms.get(pci)
+            self._apart_ms[pci] = 0 if held is None else held + self._elapsed_ms
+            if self._apart_ms[pci] >= confirm_ms:
+                self._lose(self._at(pci), detail)
 
     def _at(self, pci: str) -> Part:
         return self._known.get(pci, Part(kind=PartKind.GPU, pci=pci))
@@ -215,13 +216,16 @@ class _Judging:
         on_bus = len(self._bus) if self._context.bus is not None else None
         lost = {finding.part.pci for finding in self._standing.of(GPU_LOST)}
         # A GPU that is lost already, or waits to be, is not missing a second time.
-        counted = (self._counted or 0) + len((lost | set(self._unasked_ms)) - self._addresses())
+        counted = (self._counted or 0) + len((lost | set(self._apart_ms)) - self._addresses())
         if expected is not None and on_bus is not None and on_bus < expected:
             self._standing.see(COUNT_BELOW, NODE, self._short(on_bus, "on the PCI bus"))
         elif expected is not None and self._word.reads and counted < expected:
             self._standing.see(COUNT_BELOW, NODE, self._short(self._counted or 0, "in NVML"))
-        elif self._word.reads and on_bus is not None and not self._context.bus_error:
+        elif self._bus_is_fresh() and self._word.reads and not set(self._apart_ms) - lost:
             self._standing.end(COUNT_BELOW, NODE)
+
+    def _bus_is_fresh(self) -> bool:
+        return self._context.bus is not None and not self._context.bus_error
 
     def _short(self, found: int, where: str) -> str:
         expected = self._expected
@@ -244,7 +248,7 @@ class _Judging:
             counted=self._counted,
             asked=self._asked,
             bus=tuple(sorted({*self._before.bus, *self._bus})),
-            unasked_ms=self._unasked_ms,
+            apart_ms=self._apart_ms,
             findings=self._standing.findings(),
             blind_ms=blind_ms,
             applied=self._before.applied,
@@ -273,7 +277,7 @@ class _Judging:
 
     def _why_not_well(self) -> Unreadable | None:
         """Say why nobody can say that all is well; a finding that stands says so by itself."""
-        if self._context.bus is None or self._context.bus_error:
+        if not self._bus_is_fresh():
             why = self._context.bus_error or "it has not been read yet"
             return Unreadable(reason=BUS_UNREAD.name, message=f"the PCI bus cannot be read: {why}"[:1024])
         why = (
@@ -289,12 +293,7 @@ class _Judging:
             return "; ".join(silent)
         if self._counted != len(self._asked):
             return f"NVML counts {self._counted} GPUs and {len(self._asked)} were asked"
-        if self._unasked_ms:
-            return f"NVML does not count the GPU at {', '.join(self._unasked_ms)}"
-        strange = sorted(self._addresses() - self._bus)
-        if strange and self._comparable():
-            return f"NVML counts a GPU at {', '.join(strange)} that the PCI bus does not show"
-        return ""
+        return f"PCI bus and NVML do not agree about {', '.join(self._apart_ms)}" if self._apart_ms else ""
 
 
 def _nameless(index: int | None) -> Part:
@@ -321,7 +320,10 @@ CHECK = Check(
     applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
     memory_type=GpuMissingMemory,
     runbook=__doc__,
-    default_settings={"confirm_seconds": 60, "unknown_after_seconds": 180},
+    default_settings={
+        "confirm_seconds": 90,  # both were read anew meanwhile, the bus once a minute
+        "unknown_after_seconds": 180,
+    },
     unknown_reasons=(BUS_UNREAD, NOT_ASKED),
     restore=restore,
     # The bus is read right before NVML is asked, so there is nothing to wait for.

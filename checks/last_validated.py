@@ -53,9 +53,9 @@ def validated(
 
 
 def is_whole(read: NvmlRead, bus: tuple[str, ...] | None) -> bool:
-    """Tell a round in which every GPU answered, those that only the PCI bus shows included."""
+    """Tell a round in which every GPU answered, and which named those GPUs that the PCI bus shows."""
     answered = {gpu.pci for gpu in read.gpus if _answered(gpu)}
-    return read.count == len(answered) > 0 and not set(bus or ()) - answered
+    return read.count == len(answered) > 0 and (bus is None or answered == set(bus))
 
 
 def _answered(gpu: GpuReading) -> bool:

@@ -136,6 +136,7 @@ OLD = Validated(gpus=8, at=at(0), pci=tuple(pci(n) for n in range(8)))
     [
         pytest.param(None, sound(8, seconds=9), 8, None, None, 8, id="the first whole round"),
         pytest.param(None, sound(7, seconds=9), 8, None, None, None, id="the bus shows one more"),
+        pytest.param(None, sound(8, seconds=9), 7, None, None, None, id="the bus shows one less"),
         pytest.param(
             None, read(*(gpu(n) for n in range(7)), dead(7, 15)), 8, None, None, None, id="one is lost"
         ),
