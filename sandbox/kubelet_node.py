@@ -46,6 +46,9 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 SIMULATED_REBOOT = ("python3", "-m", "sandbox.simulated_reboot")
 _READY_WITHIN_S = 120.0  # 10 s on an idle machine
 _LOOK_S = 0.1
+_GOES_DOWN_AFTER_S = (
+    1.0  # services are stopped first: kubelet can still say that the pod which asked has ended
+)
 _GPU_LABELS = {"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true"}
 
 
@@ -183,6 +186,11 @@ class KubeletNode:
         return self.machine.gpus
 
     @property
+    def interface(self) -> str:
+        """This machine's end of the node's cable."""
+        return self._host.network.interface
+
+    @property
     def boot_id(self) -> str:
         return self.machine.boot_id
 
@@ -204,9 +212,10 @@ class KubeletNode:
         """Wait until the Node shows this boot, is Ready and takes pods. Raises NotReady with the end of kubelet's log."""
         deadline = time.monotonic() + timeout_s
         while why := self._why_not_ready():
-            for program, process in (("containerd", self.containerd), ("kubelet", self.kubelet)):
-                if process is None or not process.alive:
-                    raise self._not_ready(program, f"ended; {why}")
+            with self._switch:  # not in the middle of a restart
+                for program, process in (("containerd", self.containerd), ("kubelet", self.kubelet)):
+                    if process is None or not process.alive:
+                        raise self._not_ready(program, f"ended; {why}")
             if time.monotonic() > deadline:
                 raise self._not_ready("kubelet", why)
             time.sleep(_LOOK_S)
@@ -238,6 +247,7 @@ class KubeletNode:
             self.machine.boot()
             self._host.power_on()
             self._start_containerd()
+            self._await("containerd", self._containerd_serves)  # kubelet ends where there is none
             self._start_kubelet()
             self.rebooted += 1
         self.wait_ready()
@@ -337,6 +347,7 @@ class KubeletNode:
                     self.machine.kernel_log.hand_over()
                 ending = take_request(self.root)
                 if ending == self.boot_id and self.obeys_reboots:
+                    self._stop.wait(_GOES_DOWN_AFTER_S)
                     with suppress(NotReady):  # it stays down, which everybody sees
                         self.reboot()
         finally:

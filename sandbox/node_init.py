@@ -89,9 +89,9 @@ def _build_root(root: Path, told: dict[str, Any]) -> None:
     machine = Path(told["machine"])
     _bind(root, root)
     _bind_system(root)
+    _mount_run(root, machine)
     for source, target in told["binds"].items():
         _bind(Path(source), root / target.lstrip("/"))
-    _mount_run(root, machine)
     _mount_proc(root, machine)
     _mount_sys(root, machine)
     _mount_dev(root, real_kernel_log=told["real_kernel_log"])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NODE_DIR = "NODEMEND_SANDBOX_NODE_DIR"
+_IN_A_POD = "/dev/simulated"  # where a kubelet's node shows it to the pods of repairs (`sandbox.node_files`)
 _REQUEST = "reboot-requested"
 
 
@@ -20,10 +21,10 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     parser = argparse.ArgumentParser(prog="simulated_reboot", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--boot-id", required=True, help="the boot that is to end")
     wanted = parser.parse_args(arguments).boot_id
-    root = environ.get(NODE_DIR, "")
+    root = environ.get(NODE_DIR, _IN_A_POD)
     boot_id_file = Path(root, "proc/sys/kernel/random/boot_id")
     if not root or not boot_id_file.is_file():
-        print(f"{NODE_DIR} is {root!r}: not the folder of a simulated machine", file=sys.stderr)
+        print(f"{root!r} ({NODE_DIR}) is not the folder of a simulated machine", file=sys.stderr)
         return 3
     current = boot_id_file.read_text().strip()
     if current != wanted:

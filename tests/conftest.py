@@ -8,6 +8,7 @@ summary says why. Tests run in two worker processes (pytest-xdist), a file to a 
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ import pytest
 
 from sandbox import programs
 from sandbox.cluster import Sandbox
+from sandbox.install import install
+from sandbox.kubelet_needs import why_not_here
+from sandbox.kubelet_node import KubeletNode
+from sandbox.kubelet_parts import Parts, find_or_build
 
 _CLUSTER_TIMEOUT_S = 300  # two slow cores, and the first of these tests also starts the control plane
+_KUBELET_TIMEOUT_S = 1200  # the first of these may also build the image, and fetch what that is made of
 _PROGRAMS = pytest.StashKey[dict[str, Path]]()
 _CHAIN = pytest.StashKey[str]()
 _MISSING = pytest.StashKey[str]()
@@ -26,8 +32,11 @@ _MISSING = pytest.StashKey[str]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses the sandbox, before pytest selects by markers."""
     for item in items:
-        if "sandbox" in getattr(item, "fixturenames", ()):
+        uses = getattr(item, "fixturenames", ())
+        if "sandbox" in uses or "kubelet_parts" in uses:
             item.add_marker(pytest.mark.cluster)
+        if "kubelet_parts" in uses and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_KUBELET_TIMEOUT_S))
         if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_CLUSTER_TIMEOUT_S))
 
@@ -63,6 +72,11 @@ def _find_programs(config: pytest.Config) -> None:
     except (programs.MissingProgramError, ValueError) as error:
         show(f"sandbox: {error}")
         config.stash[_CHAIN] = config.stash[_MISSING] = f"not run ({str(error).splitlines()[0]})"
+        return
+    if why_not_here() is None:
+        # The image, made anew after each change of a source, is left to the test that needs it; so is kubelet's failure.
+        with suppress(programs.MissingProgramError):
+            programs.find_or_build([programs.KUBELET], lambda line: show(f"sandbox: {line}"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -115,6 +129,34 @@ def sandbox(kubernetes_programs: dict[str, Path], pytestconfig: pytest.Config) -
         yield running
 
 
+@pytest.fixture(scope="session")
+def kubelet_parts(kubernetes_programs: dict[str, Path]) -> Parts:
+    """What a real node is made of; skips where this machine lacks what it needs, naming it."""
+    assert kubernetes_programs["kubectl"].exists()
+    if why := why_not_here():
+        pytest.skip(f"no real kubelet on this machine: {why}")
+    return find_or_build()
+
+
+@pytest.fixture(scope="session")
+def kubelet_sandbox(kubelet_parts: Parts, kubernetes_programs: dict[str, Path]) -> Iterator[Sandbox]:
+    """A Kubernetes of its own with nodemend's manifests, for what runs on real nodes."""
+    assert kubelet_parts.kubelet.exists()
+    with Sandbox(programs=kubernetes_programs, audit=True) as running:
+        install(running)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubelet_node(
+    kubelet_sandbox: Sandbox, kubelet_parts: Parts, pytestconfig: pytest.Config
+) -> Iterator[KubeletNode]:
+    """A real node of eight simulated GPUs in `kubelet_sandbox`, shared by all tests of this process: leave it healed."""
+    with KubeletNode(kubelet_sandbox, "kubelet-1", parts=kubelet_parts) as node:
+        pytestconfig.stash[_CHAIN] = "kubelet"
+        yield node
+
+
 @pytest.fixture
 def namespace(sandbox: Sandbox) -> Iterator[str]:
     """A fresh namespace with its default ServiceAccount; deleted afterwards without waiting."""
@@ -127,6 +169,8 @@ def namespace(sandbox: Sandbox) -> Iterator[str]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what stood behind the green dots."""
     terminalreporter.write_line(f"real chain: {config.stash.get(_CHAIN, 'not run (no test ran)')}")
+    if why := why_not_here():
+        terminalreporter.write_line(f"real kubelet: not on this machine ({why})")
     if "not faults" in str(config.getoption("markexpr")):
         terminalreporter.write_line("phase x fault table: not run (uv run pytest -m faults runs it)")
     cases = os.environ.get("NODEMEND_OUTSIDE_CASES")
