@@ -38,6 +38,7 @@ from kube.nodehealth import Released
 LIB_RM_VERSION_MISMATCH = 18
 MOST_LEFT = 3
 """Children that cannot be killed, beyond which no further one is started."""
+LONGEST_BACK_OFF_S, LONGEST_HANG_BACK_OFF_S = 60.0, 600.0
 LOOK_S = 1.0
 """How often is looked while something is under way; at rest nothing is due before the next round."""
 REST_S = 10.0
@@ -81,8 +82,8 @@ class Keeper:
         self._by_pci = False
         self._failing: tuple[int, datetime] | None = None
         self._tries = 0
-        self._backoff = Backoff(1.0, 60.0, random)
-        self._hang_backoff = Backoff(5.0, 600.0, random)
+        self._backoff = Backoff(timing.back_off_s, LONGEST_BACK_OFF_S, random)
+        self._hang_backoff = Backoff(timing.hang_back_off_s, LONGEST_HANG_BACK_OFF_S, random)
         self._look_by = float("inf")
         self._out: list[Observation] = []
 

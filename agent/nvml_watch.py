@@ -19,7 +19,10 @@ ANSWER = "the answer of the child process"
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds. `start_s` is for a new process until its first call; no round takes longer than `round_s`."""
+    """All in seconds. `start_s` is for a new process until its first call; no round takes longer than `round_s`.
+
+    `end_s` after SIGTERM comes SIGKILL, `kill_s` after that the process is given up. The two back-offs are the first ones.
+    """
 
     period_s: float = 30.0
     deadline_s: float = 15.0
@@ -28,6 +31,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     event_wait_s: float = 10.0
     end_s: float = 5.0
     kill_s: float = 5.0
+    back_off_s: float = 1.0
+    hang_back_off_s: float = 5.0
 
 
 class Start(msgspec.Struct, frozen=True):

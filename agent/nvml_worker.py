@@ -220,9 +220,9 @@ class Worker:
 
     def _end_all(self) -> None:
         """Ask every process to end, then kill, each for a moment only."""
-        for end in (Process.terminate, Process.kill):
+        for roughly in (False, True):
             for process in self._processes.values():
-                end(process)
+                process.kill() if roughly else process.terminate()
             deadline = self._clock.monotonic() + ENDS_WITHIN_S
             for number, process in list(self._processes.items()):
                 if process.how_ended(max(0.01, deadline - self._clock.monotonic())) is not None:

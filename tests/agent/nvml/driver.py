@@ -19,12 +19,20 @@ from checks.finding import Part, PartKind
 from checks.observation import Observation
 from kube.clock import SYSTEM
 from sandbox.fake_nvml import FakeDriver, make_gpus
+from tests.fakes import wait_until
 from tests.sandbox.nvml_program import built_or_skip
 
 H100 = "NVIDIA H100 80GB HBM3"
 # A busy machine takes long to start a process, and no time to answer a call.
 QUICK = Timing(
-    period_s=0.3, deadline_s=1.0, start_s=20.0, event_wait_s=0.2, end_s=0.3, kill_s=1.0, round_s=20.0
+    period_s=0.3,
+    deadline_s=1.0,
+    start_s=20.0,
+    event_wait_s=0.2,
+    end_s=0.3,
+    kill_s=1.0,
+    back_off_s=0.2,
+    hang_back_off_s=0.2,
 )
 WITHIN_S = 20.0
 O = TypeVar("O", bound=Observation)  # noqa: E741 - a type of observation
@@ -33,6 +41,11 @@ O = TypeVar("O", bound=Observation)  # noqa: E741 - a type of observation
 def lay_out(root: Path, count: int = 2, model: str = H100) -> FakeDriver:
     """Lay out a driver root, or skip the test where the fake cannot be compiled."""
     return FakeDriver(root, make_gpus(count, model), built=built_or_skip())
+
+
+def await_events(fake: FakeDriver) -> None:
+    """Wait until somebody waits for events: those that happen before are delivered to nobody."""
+    wait_until(lambda: ("nvmlEventSetWait_v2", None) in fake.calls(), WITHIN_S)
 
 
 def parts(count: int = 2) -> tuple[Part, ...]:
