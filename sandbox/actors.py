@@ -25,7 +25,7 @@ from sandbox.agent_files import merged, toml, write_config
 from sandbox.cluster import Sandbox
 from sandbox.install import IMAGE
 from sandbox.nodes import SimulatedNode
-from sandbox.pod_player import AGENT_COMMAND, REBOOT_COMMAND, VALIDATE_COMMAND, PodPlayer
+from sandbox.pod_player import AGENT_COMMAND, REBOOT_COMMAND, RESET_COMMAND, VALIDATE_COMMAND, PodPlayer
 from sandbox.processes import Process
 from sandbox.receiver import Receiver
 
@@ -250,7 +250,10 @@ def _write_controller_config(
         "listen": "127.0.0.1:0",
         "kube": {"server": sandbox.server, "token_file": str(token), "ca_file": str(sandbox.ca_file)},
         "jobs": {"image": IMAGE, "host_pid": False},
-        "repairs": {"reboot": {"command": list(REBOOT_COMMAND)}},
+        "repairs": {
+            "reboot": {"command": list(REBOOT_COMMAND)},
+            "reset-gpu": {"command": list(RESET_COMMAND)},
+        },
         "validation": {"command": list(VALIDATE_COMMAND)},
         "sinks": {
             sink: {"url": receiver.url, "secret_file": str(receiver.secret_file)}

@@ -17,7 +17,7 @@ def settings(node: SimulatedNode, *, kmsg: Path, state_dir: Path) -> dict[str, A
         "roots": {"proc": str(node.machine.proc), "sys": str(node.machine.sys)},
         "kernel_log": {"path": str(kmsg)},
         "kubelet": {"enabled": False},  # a simulated node has none
-        "nvml": {"enabled": False},  # nor a driver, unless it is given one (sandbox.fake_nvml)
+        "nvml": {"enabled": node.driver_root.is_dir(), "driver_root": str(node.driver_root)},
     }
 
 

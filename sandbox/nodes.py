@@ -18,6 +18,7 @@ import msgspec
 from kube import paths
 from kube.api import AlreadyExists, Api, NotFound
 from kube.types import Node
+from sandbox.fake_nvml import FakeDriver
 from sandbox.machine import Gpu, Machine
 from sandbox.platforms import Platform, platform
 
@@ -78,6 +79,23 @@ class SimulatedNode:
     def root(self) -> Path:
         """The folder that stands in for the machine's root."""
         return self.machine.root
+
+    @property
+    def driver_root(self) -> Path:
+        """Where the machine's driver lies once `install_driver` put one there."""
+        return self.root / "driver"
+
+    @property
+    def driver(self) -> FakeDriver | None:
+        """The machine's NVIDIA driver, None for a machine that was given none."""
+        return FakeDriver.attach(self.driver_root) if self.driver_root.is_dir() else None
+
+    def install_driver(self) -> FakeDriver:
+        """Give the machine a driver: its agent uses NVML from the next start on, and GPUs can be reset one by one.
+
+        Raises MissingProgramError where gcc is missing.
+        """
+        return FakeDriver(self.driver_root, self.gpus)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

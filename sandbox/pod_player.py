@@ -33,6 +33,13 @@ REBOOT_COMMAND = (sys.executable, "-m", "sandbox.simulated_reboot")
 AGENT_COMMAND = (sys.executable, "-m", "agent")
 # What a controller in the sandbox is told to run; `$(NAME)` is Kubernetes' own way to name a container's variable.
 VALIDATE_COMMAND = (*AGENT_COMMAND, "validate", "--config", f"$({POD_DIR})/agent.toml")
+RESET_COMMAND = (*AGENT_COMMAND, "reset-gpu", "--config", f"$({POD_DIR})/agent.toml")
+_RESET_OPTIONS = {
+    "--uuid",
+    "--boot-id",
+    "--timeout-s",
+    "--termination-message-path",
+}  # not where the driver lies
 _AT_ONCE = 64
 _MESSAGE_LIMIT = 4096  # kubelet's, for one container
 _LONGEST_RUN_S = 3600.0
@@ -197,11 +204,14 @@ def why_not_play(pod: PlayedPod) -> str | None:
 def why_not_run(argv: Sequence[str], also_allowed: Sequence[tuple[str, ...]] = ()) -> str | None:
     """Say why the sandbox does not run a command on the machine below it, None where it may.
 
-    Allowed are the simulated reboot, the agent's `validate`, and what a test names by its first words.
+    Allowed are the simulated reboot, the agent's `validate`, its `reset-gpu` with the driver of the simulated machine's own
+    configuration, and what a test names by its first words.
     """
     if tuple(argv[:3]) == REBOOT_COMMAND:
         return None
     if tuple(argv[:4]) == (*AGENT_COMMAND, "validate"):
+        return None
+    if tuple(argv[:5]) == RESET_COMMAND[:5] and {w for w in argv[6:] if w.startswith("-")} <= _RESET_OPTIONS:
         return None
     if any(tuple(argv[: len(prefix)]) == prefix for prefix in also_allowed):
         return None

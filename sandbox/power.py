@@ -84,6 +84,8 @@ def come_back(
 ) -> None:
     """Let a machine that is down boot. Raises ApiError where the API server stays away for a minute."""
     boot_id = node.machine.boot()
+    if (driver := node.driver) is not None:
+        driver.boot()
     node.rebooted += 1
     sleep(node.reboots.down_s)
     persist(lambda: node.register(api), sleep)  # where the Node was deleted meanwhile, as a kubelet does

@@ -9,7 +9,14 @@ import pytest
 from sandbox.nodes import SimulatedNode, xid_line
 from sandbox.platforms import platform
 from sandbox.played_pod import Container, EnvVar
-from sandbox.pod_player import AGENT_COMMAND, REBOOT_COMMAND, VALIDATE_COMMAND, command_line, why_not_run
+from sandbox.pod_player import (
+    AGENT_COMMAND,
+    REBOOT_COMMAND,
+    RESET_COMMAND,
+    VALIDATE_COMMAND,
+    command_line,
+    why_not_run,
+)
 from sandbox.simulated_reboot import NODE_DIR, main, take_request
 
 PYTHON = (sys.executable, "-c")
@@ -28,6 +35,9 @@ def alone(tmp_path: Path) -> Iterator[SimulatedNode]:
     [
         pytest.param([*REBOOT_COMMAND, "--boot-id", "b"], False, id="the simulated reboot runs"),
         pytest.param([*VALIDATE_COMMAND, "--gpus", "8"], False, id="the product's own validation runs"),
+        pytest.param([*RESET_COMMAND, "--uuid", "u", "--boot-id", "b"], False, id="a reset by its own driver runs"),
+        pytest.param([*RESET_COMMAND, "--uuid", "u", "--driver", "/"], True, id="a reset by another driver does not"),
+        pytest.param([*RESET_COMMAND, "--config", "x"], True, id="nor by another configuration"),
         pytest.param([*AGENT_COMMAND, "reboot", "--boot-id", "b"], True, id="the product's own reboot does not"),
         pytest.param([*AGENT_COMMAND, "--config", "validate", "reboot"], True, id="nor under a disguise"),
         pytest.param(["nodemend-agent", "reboot"], True, id="nor by its installed name"),
