@@ -144,7 +144,7 @@ class NodeMachine:
         deadline = time.monotonic() + _BOOT_WITHIN_S
         while time.monotonic() < deadline and process.alive:
             pid = pid_file.read_text() if pid_file.exists() else ""
-            if pid.isdigit() and Path(f"/proc/{pid}/root/run/booted").exists():
+            if pid.isdigit() and Path("/proc", pid, "root", "run/booted").exists():
                 return int(pid)
             time.sleep(_LOOK_S)
         why = "did not boot in time" if process.alive else f"ended with status {process.poll()}"
