@@ -1,8 +1,8 @@
 """Applies nodemend's own manifests to a sandbox, as a user would: CRDs first, then an overlay, both by kubectl.
 
 Only this differs from a cluster's installation: the controller's Deployment stands at 0 replicas, since the sandbox runs the
-controller as a process (`sandbox.actors`) and has no node without GPUs; repairs run the image that those processes name; and
-the policy may be patched for what is tried. `install` returns when the admission policies are in force.
+controller as a process (`sandbox.actors`) and has no node without GPUs; agents and repairs run the image `IMAGE`; and the
+policy may be patched for what is tried. `install` returns when the admission policies are in force.
 """
 
 import json
@@ -144,6 +144,7 @@ def _kustomization(folder: Path, overlay: Path, policy: Mapping[str, Any]) -> di
             os.path.relpath(overlay.resolve(), folder.resolve())
         ],  # kustomize takes no absolute paths
         "replicas": [{"name": "nodemend-controller", "count": 0}],
+        "images": [{"name": "nodemend", "newTag": IMAGE.partition(":")[2]}],
     }
     if policy:
         patches.append(
