@@ -322,22 +322,14 @@ class _Judging:
             return _unreadable(PROBE_OVERDUE, self._word.why)
         if not self._word.reads:
             return _unreadable(NVML_SILENT, "no round of NVML has come so far, or none for a while")
-        return next((self._doubt(slot, suspicion) for slot, suspicion in self._doubts()), None)
-
-    def _doubts(self) -> list[tuple[str, Suspicion]]:
-        return [
-            (slot, suspicion)
-            for slot, suspicion in self._suspicions.all()
-            if BY_NAME[suspicion.reason].severity is Severity.FAULT
-        ]
-
-    def _doubt(self, slot: str, suspicion: Suspicion) -> Unreadable:
-        said = f"{suspicion.part.shown()}: {suspicion.detail}"
-        if slot == WHOLE:
-            return _unreadable(
-                DRIVER_STARTING, f"NVML answers again, and has not done so for long ({suspicion.detail})"
-            )
-        return _unreadable(PROBE_OVERDUE, said)
+        for slot, suspicion in self._suspicions.all():
+            if slot == WHOLE:
+                return _unreadable(
+                    DRIVER_STARTING, f"NVML answers again, but not for long ({suspicion.detail})"
+                )
+            if BY_NAME[suspicion.reason].severity is Severity.FAULT:
+                return _unreadable(PROBE_OVERDUE, f"{suspicion.part.shown()}: {suspicion.detail}")
+        return None
 
 
 def _unreadable(reason: Reason, message: str) -> Unreadable:
