@@ -15,7 +15,7 @@ from cli.failure import Exit, Failure
 from cli.intent import unknown_node
 from cli.release_leader import LeaderWatch
 from cli.release_nodes import clean_nodes, read_healths, read_node, read_nodes
-from cli.release_plan import OwnedNode, Trace, Wanted, left_words, trace, trace_lines
+from cli.release_plan import OwnedNode, Trace, Wanted, doubt_lines, left_words, trace, trace_lines
 from cli.release_tries import tried
 from kube import paths
 from kube.api import Api
@@ -100,7 +100,7 @@ def _refuse_beside_a_leader(api: Api, clock: Clock, namespace: str) -> None:
 
 
 def _left(traces: Sequence[Trace], odd: Sequence[str]) -> tuple[str, ...]:
-    return (*filter(None, map(left_words, traces)), *odd)
+    return (*filter(None, map(left_words, traces)), *doubt_lines(traces), *odd)
 
 
 def _show_dry_run(console: Console, planned: Sequence[str]) -> None:

@@ -92,4 +92,4 @@ def _restored_words(found: Trace) -> str:
     if found.uncordon:
         return "put back as it was found: no cordon, no taint"
     stays = f"; it stays cordoned: {found.cordon_stays}" if found.cordon_stays else ""
-    return f"taint and annotation taken off{stays}"
+    return f"everything of nodemend's taken off{stays}"

@@ -5,7 +5,8 @@
   annotation is never ours.
 - Conditions: those that NodeHealth records as published by the agent, and those that the Node's own managedFields show as
   written by our programs and by nobody else. One that only has a name of ours is doubtful: it goes by the user's word alone.
-- A Node in the hands of another automation keeps cordon, taint and annotation for now, as the controller would leave them.
+- Labels of GPU clients: those that carry the word that only a reset of ours writes there.
+- A Node in the hands of another automation keeps all but its conditions for now, as the controller would leave it.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ import msgspec
 
 from controller import node_patch
 from controller.assess import CONDITION_TYPES, KUBERNETES_TYPES
+from controller.gpu_clients import OFF
 from controller.incident import BadMark, Mark, read_mark
 from controller.ownership import why_not_act
 from kube.nodehealth import NodeHealth
@@ -57,7 +59,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """What of nodemend's is on one Node. `conditions` go; `doubtful` ones stay, since nothing says who wrote them.
 
-    `held` says why cordon, taint and annotation stay for now; `cordon_stays` why the Node stays cordoned once they are gone.
+    `clients` are the labels of GPU clients that a reset switched off, `shared` those to which a driver upgrade added a word:
+    not ours to change until it takes that off. `held` says why everything but conditions stays for now; `cordon_stays` why
+    the Node stays cordoned once they are gone.
     """
 
     node: str
@@ -66,13 +70,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     incident: str = ""
     taints: int = 0
     annotation: bool = False
+    clients: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     uncordon: bool = False
     cordon_stays: str = ""
     held: str = ""
 
     @property
     def marked(self) -> bool:
-        return self.annotation or self.taints > 0
+        return self.annotation or self.taints > 0 or bool(self.clients)
 
     @property
     def goes(self) -> bool:
@@ -94,6 +100,8 @@ def trace(node: OwnedNode, health: NodeHealth | None, wanted: Wanted) -> Trace:
         incident=mark.incident if isinstance(mark, Mark) else "",
         taints=taints,
         annotation=mark is not None,
+        clients=tuple(key for key, value in node.metadata.labels.items() if value == OFF),
+        shared=tuple(key for key, value in node.metadata.labels.items() if OFF in value and value != OFF),
     )
     if not found.marked:
         return found
@@ -155,10 +163,11 @@ def doubt_lines(traces: Iterable[Trace]) -> list[str]:
 
 
 def left_words(found: Trace) -> str:
-    """Say what is still on a Node; empty where nothing is."""
-    words = [f"condition {kind}" for kind in (*found.conditions, *found.doubtful)]
+    """Say what is still on a Node, but for doubtful conditions (`doubt_lines`); empty where nothing is."""
+    words = [f"condition {kind}" for kind in found.conditions]
     words += [f"taint {QUARANTINE}"] if found.taints else []
     words += [f"annotation {QUARANTINE}"] if found.annotation else []
+    words += [f"label {key} ({OFF})" for key in (*found.clients, *found.shared)]
     because = f" ({found.held})" if found.held else ""
     return f"node {found.node}: {', '.join(words)}{because}" if words else ""
 
@@ -207,8 +216,10 @@ def _mark_words(found: Trace) -> str:
         return f"left as it is for now: {found.held}"
     parts = {"cordon": found.uncordon, "taint": found.taints > 0, "annotation": found.annotation}
     things = ", ".join(name for name, there in parts.items() if there)
-    stays = f"; it stays cordoned: {found.cordon_stays}" if found.cordon_stays else ""
-    return f"{things}{whose} removed{stays}"
+    words = [f"{things}{whose} removed"] if things else []
+    words += [f"{len(found.clients)} GPU clients switched on again"] if found.clients else []
+    words += [f"it stays cordoned: {found.cordon_stays}"] if found.cordon_stays else []
+    return "; ".join(words)
 
 
 def _counted(types: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from cli.asking import Console
 from cli.failure import Exit
 from cli.release_nodes import clean_nodes, read_healths, read_nodes
-from cli.release_plan import OwnedNode, Trace, Wanted, left_words, trace, trace_lines
+from cli.release_plan import OwnedNode, Trace, Wanted, doubt_lines, left_words, trace, trace_lines
 from cli.uninstall_incidents import Incidents, release_health
 from cli.uninstall_objects import Objects, few
 from cli.uninstall_plan import OTHERS, PROGRAMS, RIGHTS, Thing, incident_lines, to_pause
@@ -156,9 +156,11 @@ class _Uninstall:
 
     def _object_lines(self) -> list[str]:
         objects = self._objects
-        lines = []
-        if found := objects.find((*PROGRAMS, *RIGHTS, *OTHERS)):
-            lines.append(f"{len(found)} objects are deleted: {few([str(one) for one in found])}")
+        lines = [
+            f"{kind.title} deleted: {', '.join(sorted(one.name for one in found))}"
+            for kind in (*PROGRAMS, *RIGHTS, *OTHERS)
+            if (found := objects.find([kind]))
+        ]
         for one in objects.find_namespaces():
             name = one.metadata.name
             if foreign := objects.foreign_in(name):
@@ -178,7 +180,8 @@ class _Uninstall:
         """Look for everything once more, as somebody would who comes from outside."""
         odd: list[str] = []
         objects = self._objects
-        left = [left_words(self._look(node)) for node in read_nodes(self._api, self._clock, odd)]
+        traces = [self._look(node) for node in read_nodes(self._api, self._clock, odd)]
+        left = [*map(left_words, traces), *doubt_lines(traces)]
         things: list[Thing] = objects.find((*PROGRAMS, *RIGHTS, *OTHERS))
         if not self._options.keep_crds:
             things += objects.find_crds()

@@ -20,7 +20,7 @@ from kube.timestamps import micro_time
 
 CLOSED_WITHIN_S = 60.0
 _LOOK_S = 2.0
-_QUICK_LOOK_S = 0.5
+_QUICK_LOOK_S = 1.0
 
 
 class Incidents:

@@ -63,9 +63,13 @@ class Thing(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         return paths.member(self.kind.collection(self.metadata.namespace), self.metadata.name)
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         where = f"{self.metadata.namespace}/" if self.metadata.namespace else ""
-        return f"{self.kind.title} {where}{self.metadata.name}"
+        return f"{where}{self.metadata.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind.title} {self.name}"
 
 
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"

@@ -9,6 +9,7 @@ one (seen on kube-apiserver 1.37.2), so the positions in the list are those of t
 from datetime import datetime
 from typing import Any
 
+from controller.gpu_clients import OFF, ON
 from controller.incident import Mark, read_mark, write_mark
 from controller.steps import Quarantine, Restore, Silence
 from kube.remediation import QUARANTINE
@@ -58,7 +59,8 @@ def restore(step: Restore, node: Node) -> Operations:
 def release(node: Node, *, uncordon: bool) -> Operations:
     """Take everything of ours off a Node, of whatever incident; empty where there is nothing. For when no controller does.
 
-    `uncordon` is the caller's judgement of the annotation; a Node that is not cordoned is not touched for it.
+    `uncordon` is the caller's judgement of the annotation; a Node that is not cordoned is not touched for it. Clients of the
+    GPUs that carry our word run again.
     """
     places = [place for place, taint in enumerate(node.spec.taints) if taint.key == QUARANTINE]
     operations = [{"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(places)]
@@ -66,6 +68,11 @@ def release(node: Node, *, uncordon: bool) -> Operations:
         operations.append({"op": "remove", "path": "/spec/unschedulable"})
     if QUARANTINE in node.metadata.annotations:
         operations.append({"op": "remove", "path": _ANNOTATION_PATH})
+    operations += [
+        {"op": "replace", "path": f"/metadata/labels/{key.replace('/', '~1')}", "value": ON}
+        for key, value in node.metadata.labels.items()
+        if value == OFF
+    ]
     expected = _preconditions(node.metadata.uid, node.metadata.resource_version)
     return expected + operations if operations else []
 

@@ -136,7 +136,7 @@ def test_doubtful_conditions_are_left_and_named() -> None:
     cluster = wiped(quarantined())
     answer = cluster.run("release", "--all", "--yes")
     assert answer.code == 1
-    assert "LEFT: node gpu-1: condition GpuXidError" in answer.out
+    assert "LEFT: conditions stay, since nothing says who wrote them: GpuXidError on 1" in answer.out
     assert cluster.run("release", "--all", "--yes", "--conditions-by-name").code == 0
 
 

@@ -101,6 +101,7 @@ def test_dry_run_writes_nothing() -> None:
         f"incident {INCIDENT} on gpu-1 (Repairing): waited for up to 10m, since reboot-{INCIDENT}-1 runs",
         "conditions are removed: GpuXidError on 2",
         f"gpu-1: cordon, taint, annotation of {INCIDENT} removed",
+        "DaemonSet deleted: nodemend-system/nodemend-agent, nodemend-system/nodemend-daem",
         "namespace nodemend-system is deleted with everything in it",
         "are deleted with all their objects",
         "/var/lib/nodemend stays",
