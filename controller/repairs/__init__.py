@@ -73,6 +73,10 @@ HOST_TREES = (
     HostPath(name="sys", outside="/sys", inside="/host/sys"),
 )
 
+# The driver's user space: on the host, or of GPU Operator's driver pod below /run/nvidia. NVML, nvidia-smi and the
+# persistence daemon's socket are used from there, never from the NVIDIA runtime: it may start no container on a sick GPU.
+DRIVER_ROOT = HostPath(name="driver-root", outside="/", inside="/driver-root")
+
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """One repair: the action it serves (NONE = it changes nothing), its default command, its Job, its run-book."""

@@ -24,19 +24,16 @@ from typing import Any
 
 from checks.finding import Action
 from controller.repairs import (
+    DRIVER_ROOT,
     HOST_TREES,
     TERMINATION_MESSAGE,
-    HostPath,
     JobSettings,
     Order,
     Repair,
     manifest,
 )
 
-# The driver's user space: on the host, or of GPU Operator's driver pod below /run/nvidia. nvidia-smi and the persistence
-# daemon's socket are used from there, never from the NVIDIA runtime: it may not start a container on a sick GPU at all.
-DRIVER_ROOT = "/driver-root"
-HOST_PATHS = (*HOST_TREES, HostPath(name="driver-root", outside="/", inside=DRIVER_ROOT))
+HOST_PATHS = (*HOST_TREES, DRIVER_ROOT)
 # What is left of the Job's time for putting persistence mode back and leaving the report.
 _LAST_S = 30
 _LEAST_S = 30
@@ -67,7 +64,7 @@ def job(order: Order, settings: JobSettings) -> dict[str, Any]:
 REPAIR = Repair(
     name="reset-gpu",
     action=Action.RESET_GPU,
-    command=("nodemend-agent", "reset-gpu", "--driver-root", DRIVER_ROOT),
+    command=("nodemend-agent", "reset-gpu", "--driver-root", DRIVER_ROOT.inside),
     job=job,
     runbook=__doc__,
 )

@@ -1,5 +1,7 @@
 """controller.repairs: what every Job must hold stands in every Job, and a repair that cannot prove itself describes none."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -118,6 +120,16 @@ def test_a_revalidation_reserves_every_gpu_of_the_hardware() -> None:
     assert told["command"][-4:] == ["--gpus", "8", "--termination-message-path", "/dev/termination-log"]
     assert told["terminationMessagePath"] == "/dev/termination-log"
     assert all(mount["readOnly"] for mount in told["volumeMounts"])
+
+
+@pytest.mark.parametrize(
+    "repair", [pytest.param(reset_gpu, id="reset-gpu"), pytest.param(revalidate, id="revalidate")]
+)
+def test_what_asks_the_driver_finds_it_where_the_agent_s_settings_say(repair: Any) -> None:
+    """The Job is given the agent's own configuration, and so needs the mount that it names."""
+    settings = tomllib.loads((Path(__file__).parents[3] / "manifests/base/config/agent.toml").read_text())
+    mounts = container(repair.job(ORDER, SETTINGS))["volumeMounts"]
+    assert {"name": "driver-root", "mountPath": settings["nvml"]["driver_root"], "readOnly": True} in mounts
 
 
 @pytest.mark.parametrize(
