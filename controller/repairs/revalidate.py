@@ -1,7 +1,7 @@
 """Revalidate: the node proves itself before it is given back. It changes nothing.
 
 What it does: a Job asks the scheduler for as many GPUs as the hardware has, so that it can only start when all of them are
-offered and free, and then judges the machine as the agent does: every GPU answers NVML, no fault in the kernel log of this boot.
+offered and free, and then judges the machine as the agent does: every GPU answers NVML, no fault in this boot's kernel log.
 When it runs: after a proven repair, after the fault went away by itself, or after a person said that they repaired it.
 Result: JSON in the pod's termination message; exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
 If it fails or cannot start: the attempt fails at its deadline, and after the policy's attempts a person is paged; the node
