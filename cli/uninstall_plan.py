@@ -119,7 +119,7 @@ OTHERS = (
     Kind(title="ConfigMap", group="", plural="configmaps"),
     Kind(title="ServiceAccount", group="", plural="serviceaccounts"),
 )
-NAMESPACE = Kind(title="Namespace", group="", plural="namespaces", namespaced=False, names=NAMESPACES)
+NAMESPACE = Kind(title="Namespace", group="", plural="namespaces", namespaced=False)
 CRD = Kind(
     title="CustomResourceDefinition",
     group="apiextensions.k8s.io",
