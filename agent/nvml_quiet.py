@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from checks.check import Clearing
+from checks.driver_reasons import PROBE_HUNG
 from checks.finding import Finding, Part, PartKind
 from checks.xid_reasons import XID_REASONS
 
@@ -19,7 +20,10 @@ XID = 8
 STUCK = frozenset({79, 119, 120})
 """Fallen off the bus, GSP RPC timeout, GSP error: NVML's own calls block or fail from then on."""
 
-_REASONS = {XID_REASONS[code].name: code for code in STUCK if code in XID_REASONS}
+# A hang is remembered by its finding, so that an agent that is started anew does not lose another process to it.
+_WHY = {XID_REASONS[code].name: f"XID {code}" for code in sorted(STUCK)} | {
+    PROBE_HUNG.name: "a call to it has not come back"
+}
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +35,11 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sick_of(findings: Iterable[Finding], boot_id: str) -> dict[str, str]:
-    """Give the GPUs, by PCI address, that stand accused of such an XID in this boot, each with the words for it."""
+    """Give the GPUs, by PCI address, that a finding of this boot says to leave alone, each with the words for it."""
     return {
-        finding.part.pci: f"XID {_REASONS[finding.reason]}"
+        finding.part.pci: _WHY[finding.reason]
         for finding in findings
-        if finding.reason in _REASONS
+        if finding.reason in _WHY
         and finding.boot_id == boot_id
         and finding.part.kind is PartKind.GPU
         and finding.part.pci

@@ -36,6 +36,11 @@ def finding(code: int, *, part: Part = GPU, boot_id: str = "boot-1") -> Finding:
         pytest.param(finding(79), {"0000:01:00": "XID 79"}, id="fallen off the bus"),
         pytest.param(finding(119), {"0000:01:00": "XID 119"}, id="the GSP does not answer"),
         pytest.param(finding(120), {"0000:01:00": "XID 120"}, id="the GSP failed"),
+        pytest.param(
+            msgspec.structs.replace(finding(79), reason="ProbeHung"),
+            {"0000:01:00": "a call to it has not come back"},
+            id="a call to it hung before this agent was started",
+        ),
         pytest.param(finding(48), {}, id="another fault leaves the calls working"),
         pytest.param(finding(79, boot_id="boot-0"), {}, id="evidence of an earlier boot is void"),
         pytest.param(finding(79, part=Part(kind=PartKind.GPU)), {}, id="a GPU that is not named"),
@@ -46,8 +51,8 @@ def finding(code: int, *, part: Part = GPU, boot_id: str = "boot-1") -> Finding:
         ),
     ],
 )
-def test_three_xids_leave_a_gpu_alone(found: Finding, sick: dict[str, str]) -> None:
-    """Only those after which NVML's own calls block or fail, of this boot."""
+def test_a_finding_leaves_a_gpu_alone(found: Finding, sick: dict[str, str]) -> None:
+    """Three XIDs, after which NVML's own calls block or fail, and a hang; of this boot."""
     assert sick_of([found], "boot-1") == sick
 
 
