@@ -112,6 +112,7 @@ class KubeletNode:
         self.containerd: Process | None = None
         self.rebooted = 0
         self.obeys_reboots = True
+        self.before_boot: Callable[[], object] = lambda: None  # called at each reboot, while the node is dark
         self._sandbox = sandbox
         self._labels = dict(labels or {})
         self._taints = taints
@@ -204,6 +205,12 @@ class KubeletNode:
         self.write_kernel_line(line)
         return line
 
+    def show_kernel_log(self, *, real: bool) -> None:
+        """Let pods that start from now on find this machine's own kernel log, or the simulated one. Raises NotReady."""
+        self._host.real_kernel_log = real
+        make = "mknod -m 600 /dev/.kmsg c 1 11" if real else "ln -s /run/simulated/dev/kmsg /dev/.kmsg"
+        self.run("sh", "-c", f"{make} && mv -fT /dev/.kmsg /dev/kmsg")
+
     def read(self) -> Node:
         """Read the Node object. Raises NotFound and other ApiErrors."""
         return msgspec.json.decode(self._sandbox.admin.get(paths.node(self.name)), type=Node)
@@ -244,7 +251,10 @@ class KubeletNode:
         """
         with self._switch:
             self._host.power_off()
+            self.before_boot()
             self.machine.boot()
+            if self.driver is not None:
+                self.driver.boot()
             self._host.power_on()
             self._start_containerd()
             self._await("containerd", self._containerd_serves)  # kubelet ends where there is none

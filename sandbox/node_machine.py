@@ -64,7 +64,7 @@ class NodeMachine:
         self._api_port = api_port
         self._cgroup = cgroup
         self._binds = {**binds, str(folder / "var"): "/var", str(folder): "/run/simulated/machine"}
-        self._real_kernel_log = real_kernel_log
+        self.real_kernel_log = real_kernel_log
         self._processes: list[Process] = []
         self._init: tuple[int, int] | None = (
             None  # its pid, and a handle that stays true when the pid does not
@@ -91,7 +91,7 @@ class NodeMachine:
             "machine": str(self.folder),
             "binds": self._binds,
             "pid_file": str(pid_file),
-            "real_kernel_log": self._real_kernel_log,
+            "real_kernel_log": self.real_kernel_log,
             "network": {
                 "interface": self.network.interface,
                 "host": self.network.host,
@@ -131,7 +131,7 @@ class NodeMachine:
         self, program: str, argv: Sequence[str], *, hide_kernel_log: bool = False, log: Path | None = None
     ) -> Process:
         """Start a program in the node; its log is `logs/NODE-PROGRAM.log` of the sandbox unless given."""
-        option = HIDE_KERNEL_LOG if hide_kernel_log and not self._real_kernel_log else ""
+        option = HIDE_KERNEL_LOG if hide_kernel_log and not self.real_kernel_log else ""
         return self._script(program, "node_enter.py", str(self.init), option, *argv, log=log)
 
     def _script(self, program: str, script: str, *arguments: str, log: Path | None = None) -> Process:
