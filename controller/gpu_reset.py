@@ -8,7 +8,7 @@ again and reports the same UUID in the same boot, with nothing against it.
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -37,6 +37,7 @@ _ALONE = re.compile(
     r"|\bRTX (PRO )?\d{4}\b|\bRTX A\d{4}\b",
     re.IGNORECASE,
 )
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _DRIVER_CONDITIONS = ("GpuMissing", "GpuDriverFault")
 
 
@@ -194,23 +195,23 @@ def why_not_proven(case: Case, attempt: Attempt) -> str | None:
 
 
 def _why_not_well(health: NodeHealth, target: RepairTarget) -> str | None:
+    """Say what speaks against one GPU. What was cleared and still is in the report is older than the clearing, and so is
+    the report."""
     if not any(part.kind == "gpu" and part.uuid == target.uuid for part in health.status.parts):
         return f"the agent does not report {target.uuid}"
+    cleared = ClearedPart(uuid=target.uuid, pci=target.pci, before=target.reset_at or _NEVER)
     for finding in health.status.findings:
-        new = finding.condition in _DRIVER_CONDITIONS or (
-            target.reset_at is not None and finding.last_seen > target.reset_at
-        )
-        if new and finding.severity == Severity.FAULT and finding.part.uuid == target.uuid:
-            return f"{finding.reason} on {target.uuid} was seen after the reset"
+        if finding.severity == Severity.FAULT and is_same_part(finding.part, cleared):
+            new = finding.last_seen > cleared.before
+            return f"{finding.reason} on {target.uuid} {'was seen after the reset' if new else 'is still reported'}"
     return None
 
 
 def clearings(status: RemediationStatus) -> tuple[ClearedPart, ...]:
-    """Give what the proven resets of an incident dealt with."""
+    """Give what the Jobs of an incident have reset: what was seen of these GPUs before is dealt with."""
     return tuple(
         ClearedPart(uuid=target.uuid, pci=target.pci, before=target.reset_at, by=attempt.job)
         for attempt in status.attempts
-        if attempt.result == "Succeeded"
         for target in attempt.targets
         if target.reset_at is not None
     )

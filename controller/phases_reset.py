@@ -3,10 +3,12 @@
 Each stage follows from what is persisted, so that a crash anywhere repeats at most an idempotent request:
 
     written down, with the labels as they are  ->  the agent lets go  ->  the other clients are switched off and gone
-    ->  the Job resets each GPU  ->  the clients and the agent are put back  ->  the agent reports the GPUs well
+    ->  the Job resets each GPU  ->  everybody is put back, the GPUs' findings are cleared  ->  the agent reports them well
 
-Switching a client off counts as destructive: it is guarded as the Job is. Putting back is not: it follows from the Node and
-NodeHealth as they are (what carries our word is ours), in every phase and after the incident's end, whatever holds the rest.
+The clearing comes before the agent's word, since after some XIDs the agent leaves a GPU alone until it is cleared: what
+stands against it then is new. Switching a client off counts as destructive: it is guarded as the Job is. Putting back is
+not: it follows from the Node and NodeHealth as they are (what carries our word is ours), in every phase and after the
+incident's end, whatever holds the rest.
 """
 
 from datetime import timedelta
@@ -21,12 +23,14 @@ from controller.gpu_reset import (
     QUIET_WITHIN,
     answers,
     asks,
+    clearings,
     is_reset,
     read_report,
     wants_quiet,
     why_not_proven,
     why_not_quiet,
     why_not_reset,
+    with_clearings,
 )
 from controller.incident import FAILED, REFUSED, SUCCEEDED, clock, is_open, last_repair, repairs
 from controller.last_words import last_words, termination_of
@@ -34,7 +38,7 @@ from controller.ownership import older
 from controller.phases_contain import escalate, revalidate, why_a_person
 from controller.steps import RunRepair, StartClients, Step, StopClients, WriteSpec
 from controller.survey import Survey
-from kube.nodehealth import NodeHealth, Release
+from kube.nodehealth import NodeHealth, NodeHealthSpec, Release
 from kube.remediation import Attempt, Phase, Remediation, RemediationStatus, StoppedClients
 from kube.types import Job, Node
 
@@ -217,7 +221,8 @@ def owed(
 ) -> tuple[Step, ...]:
     """Give the steps that put back what the resets of an incident took away. `node` is None where it is another one now.
 
-    Of a closed incident the Job may still be at work: then its clients stay off until it ended.
+    Of a closed incident the Job may still be at work: then its clients stay off until it ended. Only an open one clears what
+    it has reset: at a person's word the faults stay as they are.
     """
     name = remediation.spec.node_name
     if not is_open(remediation) and _may_be_resetting(looked, status):
@@ -234,10 +239,19 @@ def owed(
             )
         )
     health = looked.fleet.healths.get(name)
-    jobs = {attempt.job for attempt in repairs(status)}
-    if health is not None and health.spec.release is not None and health.spec.release.by in jobs:
-        steps.append(WriteSpec(node=name, spec=msgspec.structs.replace(health.spec, release=None)))
+    if health is not None and (spec := _settled(health.spec, remediation, status)) != health.spec:
+        steps.append(WriteSpec(node=name, spec=spec))
     return tuple(steps)
+
+
+def _settled(spec: NodeHealthSpec, remediation: Remediation, status: RemediationStatus) -> NodeHealthSpec:
+    """Give the spec without our word to let go, and with the GPUs that were reset cleared."""
+    jobs = {attempt.job for attempt in repairs(status)}
+    if spec.release is not None and spec.release.by in jobs:
+        spec = msgspec.structs.replace(spec, release=None)
+    if not is_open(remediation):
+        return spec
+    return msgspec.structs.replace(spec, cleared=with_clearings(spec.cleared, clearings(status)))
 
 
 def _may_be_resetting(looked: Survey, status: RemediationStatus) -> bool:

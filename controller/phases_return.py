@@ -14,7 +14,6 @@ from controller import drain, terms
 from controller.assess import our_conditions
 from controller.budget import Hold
 from controller.case import EVIDENCE, OWNER, PODS, Case, Move
-from controller.gpu_reset import clearings, with_clearings
 from controller.incident import (
     FAILED,
     REVALIDATE,
@@ -70,7 +69,7 @@ def revalidating(case: Case) -> Move:
         return _returned(case)
     if owner := case.survey.owners.get(case.node_name):
         return case.hold(Hold(by=OWNER, why=f"left alone: {owner}"))
-    if unwritten := _unwritten_word(case) or _unwritten_resets(case):
+    if unwritten := _unwritten_word(case):
         return unwritten
     if case.live:
         return _ill_again(case)
@@ -153,19 +152,6 @@ def _unwritten_word(case: Case) -> Move | None:
     return case.go_on(
         "the agent is told that a person repaired it", WriteSpec(node=case.node_name, spec=spec)
     )
-
-
-def _unwritten_resets(case: Case) -> Move | None:
-    """Tell the agent which GPUs were reset: what was seen of them before is dealt with, and nothing of their neighbours."""
-    health = case.survey.fleet.healths.get(case.node_name)
-    proven = clearings(case.status)
-    if health is None or not proven:
-        return None
-    cleared = with_clearings(health.spec.cleared, proven)
-    if cleared == health.spec.cleared:
-        return None
-    spec = msgspec.structs.replace(health.spec, cleared=cleared)
-    return case.go_on("the agent is told which GPUs were reset", WriteSpec(node=case.node_name, spec=spec))
 
 
 def _ill_again(case: Case) -> Move:

@@ -131,7 +131,8 @@ def test_one_gpu_is_reset_while_the_machine_runs_on(sandbox: Sandbox, node: Simu
         eventually(watch.reads_nvml, watch.story)
         eventually(watch.plugin_runs, watch.story)
         watch.driver.require_reset(SICK)
-        node.write_xid(95, "Uncontained ECC error", gpu=SICK)
+        # After this one the agent asks the GPU nothing more, until the reset is cleared.
+        node.write_xid(119, "Timeout after 6s of waiting for RPC response from GPU0 GSP!", gpu=SICK)
         one = eventually(watch.ended, watch.story)
         eventually(watch.plugin_runs, watch.story)
         after, health = node.read(sandbox.admin), watch.health()

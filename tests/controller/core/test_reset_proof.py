@@ -36,6 +36,7 @@ TRUE = {XID: "True"}
 UPGRADE = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
 HANDS = "the node is in the hands of the GPU Operator's driver upgrade (drain-required)"
 SUBMITTED = reset(released_at=SEEN, submitted_at=SEEN)
+CLEARED = ClearedPart(uuid="GPU-3", pci="0000:03:00", before=RESET_AT, by=JOB)
 DONE = reset(
     released_at=SEEN, submitted_at=SEEN, targets=(msgspec.structs.replace(TARGET, reset_at=RESET_AT),)
 )
@@ -45,7 +46,11 @@ DONE = reset(
     ("given", "steps"),
     [
         pytest.param({}, ("StartClients", "WriteSpec"), id="both"),
-        pytest.param({"health": {"release": None}}, ("StartClients",), id="the agent has been told already"),
+        pytest.param(
+            {"health": {"release": None, "cleared": [CLEARED]}},
+            ("StartClients",),
+            id="the agent has been told already",
+        ),
         pytest.param(
             {"node": {"labels": LABELS, "conditions": TRUE}}, ("WriteSpec",), id="the labels are back already"
         ),
@@ -92,7 +97,11 @@ def test_what_was_switched_off_is_put_back(
             assert step.spec.release is None
 
 
-BACK: dict[str, Any] = {"node": {"labels": LABELS}, "health": {"release": None, "released": None}}
+BACK: dict[str, Any] = {
+    "node": {"labels": LABELS},
+    "health": {"release": None, "released": None, "cleared": [CLEARED]},
+    "reported": [],
+}
 DRIVER_FAULT = "GpuDriverFault"
 
 
@@ -112,22 +121,26 @@ DRIVER_FAULT = "GpuDriverFault"
             id="the driver has not been looked at",
         ),
         pytest.param(
-            {"reported": [SICK, make.reset_finding(first_seen=SEEN, last_seen=NOW + timedelta(minutes=1))]},
+            {"reported": [SICK]},
+            "Xid95UncontainedEcc on GPU-3 is still reported",
+            id="a report from before the clearing",
+        ),
+        pytest.param(
+            {"reported": [make.reset_finding(last_seen=NOW + timedelta(minutes=1))]},
             "was seen after the reset",
             id="the fault came again",
         ),
         pytest.param(
             {
                 "reported": [
-                    SICK,
-                    make.finding("GpuLost", condition="GpuMissing", first_seen=SEEN - timedelta(hours=1)),
+                    make.finding("GpuLost", condition="GpuMissing", first_seen=SEEN - timedelta(hours=1))
                 ]
             },
             "GpuLost on GPU-3",
             id="the GPU is lost, whenever it was first seen",
         ),
         pytest.param(
-            {"reported": [SICK, make.reset_finding(index=5, last_seen=NOW + timedelta(minutes=1))]},
+            {"reported": [make.reset_finding(index=5, last_seen=NOW + timedelta(minutes=1))]},
             None,
             id="a neighbour's fault says nothing about this GPU",
         ),
@@ -152,7 +165,8 @@ def test_the_agents_half_of_the_proof(given: dict[str, Any], missing: str | None
 def test_a_reset_that_the_agent_never_confirms_fails() -> None:
     """The next rung follows; a Job that said so is not enough."""
     late = msgspec.structs.replace(DONE, deadline=NOW)
-    fleet = resetting(node={"labels": LABELS}, health={"released": QUIET}, attempts=(late,), stopped=APPLIED)
+    given = {**BACK, "health": {**BACK["health"], "released": QUIET}}
+    fleet = resetting(**{**given, "attempts": (late,), "stopped": APPLIED})
     decision = decide(fleet)
     assert (decision.phase, decision.status.attempts[0].result) == (Phase.REPAIRING, "Failed")
     assert "reset, but not proven by 2026-03-01T12:00:00Z" in decision.message
@@ -172,27 +186,37 @@ PROVEN = msgspec.structs.replace(DONE, result="Succeeded", finished_at=SEEN)
 
 
 def test_only_the_gpus_that_were_reset_are_cleared() -> None:
-    """What an earlier repair cleared stays, and the node's other findings stand."""
+    """With the word to take the driver up again; what an earlier repair cleared stays, and so do all other findings."""
     old = ClearedPart(uuid="GPU-1", pci="0000:01:00", before=SEEN, by="reset-gpu-inc-0-1")
-    fleet = resetting(
-        phase=Phase.REVALIDATING,
-        marked=True,
-        attempts=(PROVEN,),
-        reported=[SICK],
-        condition="True",
-        node={"labels": LABELS},
-        health={"cleared": [old]},
-        message="the agent is told which GPUs were reset",
+    fleet = quiet(attempts=(DONE,), node={"labels": LABELS}, health={"cleared": [old]})
+    (step,) = decide(fleet).steps
+    assert isinstance(step, WriteSpec)
+    assert step.spec.release is None
+    assert step.spec.cleared == (old, CLEARED)
+    assert step.spec.cleared_before is None
+
+
+def test_a_reset_that_did_not_happen_clears_nothing() -> None:
+    fleet = quiet(
+        attempts=(reset(result="Failed", finished_at=SEEN, submitted_at=SEEN),), node={"labels": LABELS}
     )
     (step,) = decide(fleet).steps
     assert isinstance(step, WriteSpec)
-    assert step.spec.cleared == (old, ClearedPart(uuid="GPU-3", pci="0000:03:00", before=RESET_AT, by=JOB))
-    assert step.spec.cleared_before is None
+    assert step.spec.cleared == ()
+
+
+def test_a_person_who_cancels_finds_the_faults_as_they_are() -> None:
+    """The word to let go is taken back, and nothing is cleared."""
+    fleet = quiet(
+        phase=Phase.CANCELLED, closed_at=SEEN, attempts=(DONE,), node={"labels": LABELS}, marked=False
+    )
+    (step,) = decide(fleet).steps
+    assert isinstance(step, WriteSpec)
+    assert (step.spec.release, step.spec.cleared) == (None, ())
 
 
 def test_a_neighbour_that_is_ill_is_not_given_back() -> None:
     """Its fault was not dealt with: the next rung is its own."""
-    told = ClearedPart(uuid="GPU-3", pci="0000:03:00", before=RESET_AT, by=JOB)
     fleet = resetting(
         phase=Phase.REVALIDATING,
         marked=True,
@@ -200,7 +224,7 @@ def test_a_neighbour_that_is_ill_is_not_given_back() -> None:
         evidence=[SICK, make.reset_finding(index=5)],
         reported=[SICK, make.reset_finding(index=5)],
         condition="True",
-        health={"cleared": [told]},
+        health={"cleared": [CLEARED]},
     )
     assert decide(fleet).phase is Phase.DRAINING
 

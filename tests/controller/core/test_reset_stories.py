@@ -146,7 +146,6 @@ def test_two_gpus_are_reset_and_the_node_comes_back() -> None:
         "RunRepair",
         "StartClients",
         "WriteSpec",
-        "WriteSpec",
         "RunValidation",
         "Restore",
     ]
