@@ -1,5 +1,7 @@
 """A repair of one GPU ends that GPU's findings and no other's (`spec.cleared`)."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -33,7 +35,7 @@ def reset(seconds: float, *, pci: str = SICK, uuid: str = "") -> Context:
     ],
 )
 def test_which_part_a_clearing_is_about(
-    clearing: dict[str, str], part: dict[str, str], *, covered: bool
+    clearing: dict[str, Any], part: dict[str, Any], *, covered: bool
 ) -> None:
     """By UUID where both have one, else by slot; two unknowns are not the same."""
     assert Clearing(before=at(1), **clearing).covers(Part(kind=PartKind.GPU, **part)) == covered
