@@ -12,13 +12,19 @@ CONDITION = "GpuXidError"
 TAINT = "nodemend.dev/quarantine"
 
 
-def loop_milestones(boot_id_before: str, work_pods_before: int) -> tuple[Milestone, ...]:
-    """Give the milestones of one fault that is repaired by a reboot.
+def loop_milestones(
+    boot_id_before: str, work_pods_before: int, condition: str = CONDITION
+) -> tuple[Milestone, ...]:
+    """Give the milestones of one fault, shown by `condition`, that is repaired by a reboot.
 
     `boot_id_before` is the Node's boot id when the fault is injected, `work_pods_before` the pods that must leave.
     """
     return (
-        Milestone(name="condition", title="condition True", seen=_condition_true),
+        Milestone(
+            name="condition",
+            title="condition True",
+            seen=lambda scene: _condition_true(scene, condition),
+        ),
         Milestone(name="incident", title="incident opened", seen=_incident),
         Milestone(name="quarantined", title="node cordoned", seen=_cordoned),
         Milestone(name="paged", title="page arrived", seen=lambda scene: _page(scene, "open")),
@@ -29,7 +35,9 @@ def loop_milestones(boot_id_before: str, work_pods_before: int) -> tuple[Milesto
         ),
         Milestone(name="proven", title="reboot proven", seen=lambda scene: _succeeded(scene, "reboot")),
         Milestone(
-            name="cleared", title="condition False", seen=lambda scene: _cleared(scene, boot_id_before)
+            name="cleared",
+            title="condition False",
+            seen=lambda scene: _cleared(scene, boot_id_before, condition),
         ),
         Milestone(
             name="revalidating",
@@ -51,9 +59,9 @@ def tainted(node: Node) -> bool:
     return any(taint.key == TAINT for taint in node.spec.taints)
 
 
-def _condition_true(scene: Scene) -> str | None:
-    condition = scene.node.condition(CONDITION) if scene.node else None
-    return f"{CONDITION}=True {condition.reason}" if condition and condition.status == "True" else None
+def _condition_true(scene: Scene, kind: str) -> str | None:
+    condition = scene.node.condition(kind) if scene.node else None
+    return f"{kind}=True {condition.reason}" if condition and condition.status == "True" else None
 
 
 def _incident(scene: Scene) -> str | None:
@@ -99,11 +107,11 @@ def _new_boot_id(scene: Scene, before: str) -> str | None:
     return f"{before[:8]} -> {now[:8]} (simulated)" if now and now != before else None
 
 
-def _cleared(scene: Scene, boot_id_before: str) -> str | None:
-    condition = scene.node.condition(CONDITION) if scene.node else None
+def _cleared(scene: Scene, boot_id_before: str, kind: str) -> str | None:
+    condition = scene.node.condition(kind) if scene.node else None
     if condition is None or condition.status != "False" or scene.health is None:
         return None
-    return None if scene.health.status.boot_id == boot_id_before else f"{CONDITION}=False"
+    return None if scene.health.status.boot_id == boot_id_before else f"{kind}=False"
 
 
 def _returned(scene: Scene) -> str | None:

@@ -3,6 +3,7 @@
 import json
 
 from sandbox.cluster import Sandbox
+from sandbox.node_files import PAUSE
 from sandbox.watching import WORK_NAMESPACE
 
 
@@ -35,7 +36,7 @@ def start(sandbox: Sandbox, replicas: int, gpus: int) -> None:
                     "containers": [
                         {
                             "name": "train",
-                            "image": "example.invalid/training:1",
+                            "image": PAUSE,  # which a real node has; a simulated one asks nobody
                             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
                         }
                     ],
