@@ -120,20 +120,21 @@ class Keeper:
         child = self._child
         if child is not None and now - self._look_by > AWAY_S:
             child.forgive(now - self._look_by)
-        action = self._without_child(now, at) if child is None else self._with_child(child, now, at)
+        actions = self._without_child(now, at) if child is None else self._with_child(child, now, at)
         wait_s = self._wait_s(now)
         self._look_by = now + wait_s
-        return action, wait_s
+        return actions, wait_s
 
     def _wait_s(self, now: float) -> float:
         child = self._child
-        if child is not None:
-            at_rest = child.stage is Stage.UP and child.asked_at is None
-            due = child.next_at if at_rest else now + LOOK_S
-        else:
+        if child is None:
             may_start = self._wish.release is None and self.left < MOST_LEFT
             due = self._start_at if may_start else self._again_at
-        return max(0.0, min(REST_S, due - now))
+        elif child.stage is Stage.UP and child.asked_at is None:
+            due = child.next_at
+        else:
+            due = now
+        return min(REST_S, due - now) if due > now else LOOK_S
 
     def _without_child(self, now: float, at: datetime) -> list[Action]:
         if self._wish.release is not None:

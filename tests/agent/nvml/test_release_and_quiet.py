@@ -72,6 +72,7 @@ def test_a_child_that_cannot_be_killed_is_no_release() -> None:
     assert play.keeper.left == 1
     assert [(hung.call, hung.child_gone) for hung in play.heard(NvmlHung)] == [("nvmlDeviceGetUUID", False)]
     assert play.keeper.released is None
+    assert play.wait_s > 0
     play.end("SIGKILL")
     play.step()
     assert play.keeper.released is not None
