@@ -1,11 +1,13 @@
 """What was really done about a node, counted from outside: the API server's audit record, the receiver, the machine."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from kube import paths
 from kube.remediation import Remediation
 from sandbox.receiver import Message
 from sandbox.watching import data_of
@@ -13,6 +15,7 @@ from tests.cluster.holds import Case
 from tests.cluster.stage import Stage, raw_node
 
 CONTROLLER = "system:serviceaccount:nodemend-system:nodemend-controller"
+REPAIRS = "nodemend-repairs"
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class Audit:
             event for event in stage.sandbox.audit_events() if event["user"]["username"] == CONTROLLER
         ]
         self._namespace = stage.namespace
+        standing = json.loads(stage.admin.get(paths.jobs(REPAIRS)))["items"]
+        self._jobs = Counter(job["metadata"]["name"] for job in standing)
 
     def done(self, verb: str, resource: str, subresource: str = "") -> list[str]:
         """Give the names of the objects with which the controller succeeded to do this, one for each success."""
@@ -60,6 +65,13 @@ class Audit:
             and 200 <= event["responseStatus"].get("code", 0) < 300
             and (resource != "pods" or event["objectRef"].get("namespace") == self._namespace)
         ]
+
+    def jobs(self) -> list[str]:
+        """Give the Jobs that were created, a name as often as its creation succeeded.
+
+        A Job that stands was created, even where the record lost the line because its sender was killed meanwhile.
+        """
+        return list((Counter(self.done("create", "jobs")) | self._jobs).elements())
 
 
 def account(stage: Stage, case: Case, audit: Audit) -> Account:
@@ -81,7 +93,7 @@ def account(stage: Stage, case: Case, audit: Audit) -> Account:
 
 def _incident(stage: Stage, one: Remediation, audit: Audit) -> Incident:
     name = one.metadata.name
-    created = audit.done("create", "jobs")
+    created = audit.jobs()
     return Incident(
         ended=one.status.phase.value,
         reboots=sum(1 for job in created if job.startswith(f"reboot-{name}-")),
