@@ -52,7 +52,7 @@ class Audit:
         ]
         self._namespace = stage.namespace
         standing = json.loads(stage.admin.get(paths.jobs(REPAIRS)))["items"]
-        self._jobs = Counter(job["metadata"]["name"] for job in standing)
+        self._jobs: Counter[str] = Counter(job["metadata"]["name"] for job in standing)
 
     def done(self, verb: str, resource: str, subresource: str = "") -> list[str]:
         """Give the names of the objects with which the controller succeeded to do this, one for each success."""
@@ -71,7 +71,8 @@ class Audit:
 
         A Job that stands was created, even where the record lost the line because its sender was killed meanwhile.
         """
-        return list((Counter(self.done("create", "jobs")) | self._jobs).elements())
+        recorded: Counter[str] = Counter(self.done("create", "jobs"))
+        return list((recorded | self._jobs).elements())
 
 
 def account(stage: Stage, case: Case, audit: Audit) -> Account:
