@@ -24,17 +24,13 @@ def why_not_here() -> str | None:
     """Say everything that keeps a kubelet's node from running on this machine, with the apt line; None where it can."""
     if os.geteuid() != 0:
         return "a real kubelet and containerd need root; everything else of the sandbox does not"
-    reasons = [reason for reason in (_missing_packages(), _no_namespaces(), _no_cgroups()) if reason]
-    if not (image.REPOSITORY / "Containerfile").is_file():
-        reasons.append(f"{image.REPOSITORY} is no clone of the repository: it holds no Containerfile")
-    if not shutil.which("uv"):
-        reasons.append("uv is missing (pip install uv)")
+    checks = (_missing_packages(), image.why_not_build(), _no_namespaces(), _no_cgroups())
+    reasons = [reason for reason in checks if reason]
     return "; ".join(reasons) or None
 
 
 def _missing_packages() -> str | None:
     missing = {package for name, package in PROGRAMS.items() if not shutil.which(name, path=_PATH)}
-    missing |= {package for name, package in image.PROGRAMS.items() if not shutil.which(name)}
     if not all((CNI_PLUGINS / name).exists() for name in ("bridge", "host-local", "loopback")):
         missing.add("containernetworking-plugins")
     if not missing:

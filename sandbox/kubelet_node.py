@@ -200,9 +200,11 @@ class KubeletNode:
         return self.machine.kernel_log.write(text, level=level)
 
     def write_xid(self, code: int, text: str, *, gpu: int = 0, pid: str = "'<unknown>'") -> str:
-        """Let the NVIDIA driver report an XID on GPU `gpu`; return the line."""
+        """Let the NVIDIA driver report an XID on GPU `gpu`, in the kernel log and to NVML's clients; return the line."""
         line = xid_line(self.gpus[gpu].pci, code, text, pid=pid)
         self.write_kernel_line(line)
+        if self.driver is not None:
+            self.driver.event(gpu, data=code)
         return line
 
     def show_kernel_log(self, *, real: bool) -> None:
@@ -225,6 +227,14 @@ class KubeletNode:
                         raise self._not_ready(program, f"ended; {why}")
             if time.monotonic() > deadline:
                 raise self._not_ready("kubelet", why)
+            time.sleep(_LOOK_S)
+
+    def wait_allocatable(self, resource: str, count: int, timeout_s: float = _READY_WITHIN_S) -> None:
+        """Wait until kubelet says that pods may have so much of `resource`. Raises NotReady."""
+        deadline = time.monotonic() + timeout_s
+        while (now := self.read().status.allocatable.get(resource, "0")) != str(count):
+            if time.monotonic() > deadline:
+                raise self._not_ready("kubelet", f"offers {now} {resource} instead of {count}")
             time.sleep(_LOOK_S)
 
     def restart_kubelet(self, *, kill: bool = False) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from sandbox import programs
 from sandbox.cluster import Sandbox
+from sandbox.gpu_operator import install_device_plugin
 from sandbox.install import install
 from sandbox.kubelet_needs import why_not_here
 from sandbox.kubelet_node import KubeletNode
@@ -140,10 +141,11 @@ def kubelet_parts(kubernetes_programs: dict[str, Path]) -> Parts:
 
 @pytest.fixture(scope="session")
 def kubelet_sandbox(kubelet_parts: Parts, kubernetes_programs: dict[str, Path]) -> Iterator[Sandbox]:
-    """A Kubernetes of its own with nodemend's manifests, for what runs on real nodes."""
+    """A Kubernetes of its own with nodemend's manifests and a device plugin, for what runs on real nodes."""
     assert kubelet_parts.kubelet.exists()
     with Sandbox(programs=kubernetes_programs, audit=True) as running:
         install(running)
+        install_device_plugin(running)
         yield running
 
 
@@ -154,6 +156,7 @@ def kubelet_node(
     """A real node of eight simulated GPUs in `kubelet_sandbox`, shared by all tests of this process: leave it healed."""
     with KubeletNode(kubelet_sandbox, "kubelet-1", parts=kubelet_parts) as node:
         pytestconfig.stash[_CHAIN] = "kubelet"
+        node.wait_allocatable("nvidia.com/gpu", len(node.gpus))
         yield node
 
 

@@ -17,6 +17,7 @@ from sandbox.cluster import KubectlError, Sandbox
 from sandbox.install import IMAGE
 from sandbox.kubelet_node import SIMULATED_REBOOT, KubeletNode
 from sandbox.kubelet_parts import Parts
+from sandbox.machine import DRIVER
 from sandbox.processes import carrying
 from tests.fakes import wait_until
 
@@ -29,7 +30,8 @@ import os, time
 print(open("/proc/sys/kernel/random/boot_id").read().strip())
 print(open("/proc/driver/nvidia/version").read().split()[7])
 print(len(os.listdir("/sys/bus/pci/devices")))
-print(os.environ["KUBERNETES_SERVICE_HOST"], flush=True)
+print(os.environ["KUBERNETES_SERVICE_HOST"])
+print(os.environ.get("NVIDIA_VISIBLE_DEVICES", "none"), flush=True)
 time.sleep(3600)
 """
 
@@ -116,12 +118,39 @@ def test_a_container_sees_the_simulated_machine(
     kubelet_sandbox: Sandbox, kubelet_node: KubeletNode, look: str
 ) -> None:
     """Boot id, driver and PCI bus are the node's in every container, and the Node says the same; logs come by kubelet."""
-    wait_until(lambda: _log(kubelet_sandbox, look).count("\n") == 4, timeout_s=20)
-    boot_id, driver, devices, service = _log(kubelet_sandbox, look).split()
+    wait_until(lambda: _log(kubelet_sandbox, look).count("\n") == 5, timeout_s=20)
+    boot_id, driver, devices, service, gpus = _log(kubelet_sandbox, look).split()
 
     assert boot_id == kubelet_node.boot_id == kubelet_node.read().status.node_info.boot_id
     assert boot_id != Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert (driver, devices, service) == ("580.95.05", "8", "10.0.0.1")
+    assert (driver, devices, service, gpus) == (DRIVER, "8", "10.0.0.1", "none")
+
+
+def test_a_pod_is_given_the_gpus_that_it_asks_for(
+    kubelet_sandbox: Sandbox, kubelet_node: KubeletNode
+) -> None:
+    """Two of the fake driver's UUIDs, chosen by the device plugin and counted by scheduler and kubelet."""
+    _pod(kubelet_sandbox, "worker", gpus=2)
+    kubelet_sandbox.kubectl("wait", "--for=condition=Ready", "pod/worker", "--timeout=60s", timeout_s=90)
+    wait_until(lambda: "GPU-" in _log(kubelet_sandbox, "worker"), timeout_s=20)
+    given = _log(kubelet_sandbox, "worker").split()[-1].split(",")
+    kubelet_sandbox.kubectl("delete", "pod", "worker", "--wait=false")
+
+    assert len(set(given)) == 2
+    assert set(given) <= {gpu.uuid for gpu in kubelet_node.gpus}
+
+
+def test_the_plugin_takes_a_gpu_away_and_gives_it_back_only_with_a_new_kubelet(
+    kubelet_node: KubeletNode,
+) -> None:
+    """An application's XID changes nothing, another one takes the GPU for as long as the plugin lives."""
+    assert kubelet_node.driver is not None
+    kubelet_node.driver.event(5, data=31)
+    kubelet_node.driver.event(6, data=48)
+    kubelet_node.wait_allocatable("nvidia.com/gpu", 7)
+
+    kubelet_node.restart_kubelet()
+    kubelet_node.wait_allocatable("nvidia.com/gpu", 8)
 
 
 def test_the_node_sees_no_process_of_this_machine(kubelet_node: KubeletNode) -> None:
@@ -135,12 +164,10 @@ def test_the_node_sees_no_process_of_this_machine(kubelet_node: KubeletNode) -> 
 
 def test_the_agent_s_daemonset_runs_as_it_is(kubelet_sandbox: Sandbox, kubelet_node: KubeletNode) -> None:
     """The product's image under the DaemonSet's own token: a kernel record becomes the Node's condition."""
-    agent = _agent(kubelet_sandbox)
-    sandbox_changes_nothing = agent["spec"]["containers"][0]["image"]
+    _agent(kubelet_sandbox)
     kubelet_node.write_xid(79, "GPU has fallen off the bus.", gpu=3)
 
     wait_until(lambda: _condition(kubelet_node) == "True Xid79FallenOffBus", timeout_s=20)
-    assert sandbox_changes_nothing.startswith("nodemend:0.")
     users = {
         event["user"]["username"]
         for event in kubelet_sandbox.audit_events()
@@ -229,6 +256,7 @@ def test_the_next_start_removes_what_a_killed_owner_left(
         {
             "kubelet": str(kubelet_parts.kubelet),
             "product": str(kubelet_parts.product),
+            "device_plugin": str(kubelet_parts.device_plugin),
             "pause": str(kubelet_parts.pause),
         }
     )
