@@ -19,8 +19,8 @@ from sandbox.go_modules import MissingProgramError
 from sandbox.long_command import Progress
 from sandbox.node_files import snapshotter
 
-# dash: the Containerfile's RUN. util-linux: the reboot enters the host's mount namespace by nsenter. libstdc++: grpcio, in the
-# stand-in device plugin.
+# dash: the Containerfile's RUN. util-linux: the reboot enters the host's mount namespace by nsenter. libstdc++:
+# grpcio, in the stand-in device plugin.
 PACKAGES = ("python3", "python3-minimal", "libpython3-stdlib", "dash", "util-linux", "libstdc++6")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/lib/*/gconv/*")
 _OLDEST = "bookworm"  # the first with Python 3.11
