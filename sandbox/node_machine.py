@@ -131,7 +131,7 @@ class NodeMachine:
         self, program: str, argv: Sequence[str], *, hide_kernel_log: bool = False, log: Path | None = None
     ) -> Process:
         """Start a program in the node; its log is `logs/NODE-PROGRAM.log` of the sandbox unless given."""
-        option = HIDE_KERNEL_LOG if hide_kernel_log and not self.real_kernel_log else ""
+        option = HIDE_KERNEL_LOG if hide_kernel_log else ""
         return self._script(program, "node_enter.py", str(self.init), option, *argv, log=log)
 
     def _script(self, program: str, script: str, *arguments: str, log: Path | None = None) -> Process:

@@ -7,10 +7,10 @@ from sandbox.node_files import PAUSE
 from sandbox.watching import WORK_NAMESPACE
 
 
-def start(sandbox: Sandbox, replicas: int, gpus: int) -> None:
+def start(sandbox: Sandbox, replicas: int, gpus: int, *, may_be_away: str = "50%") -> None:
     """Create the team's namespace and a Deployment of `replicas` pods of `gpus` GPUs each. Raises KubectlError.
 
-    A PodDisruptionBudget lets half of them be away at a time.
+    A PodDisruptionBudget lets `may_be_away` of them be away at a time.
     """
     sandbox.create_namespace(WORK_NAMESPACE)
     labels = {"app": "training"}
@@ -48,7 +48,7 @@ def start(sandbox: Sandbox, replicas: int, gpus: int) -> None:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "training", "namespace": WORK_NAMESPACE},
-        "spec": {"maxUnavailable": "50%", "selector": {"matchLabels": labels}},
+        "spec": {"maxUnavailable": may_be_away, "selector": {"matchLabels": labels}},
     }
     for body in (deployment, budget):
         sandbox.kubectl("create", "--filename=-", stdin=json.dumps(body))

@@ -160,6 +160,16 @@ def kubelet_node(
         yield node
 
 
+@pytest.fixture(scope="session")
+def tell_chain(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Give the function that adds words to the summary's line `real chain: kubelet`."""
+
+    def tell(words: str) -> None:
+        pytestconfig.stash[_CHAIN] = f"kubelet, {words}"
+
+    return tell
+
+
 @pytest.fixture
 def namespace(sandbox: Sandbox) -> Iterator[str]:
     """A fresh namespace with its default ServiceAccount; deleted afterwards without waiting."""
