@@ -221,14 +221,18 @@ def owed(
 ) -> tuple[Step, ...]:
     """Give the steps that put back what the resets of an incident took away. `node` is None where it is another one now.
 
-    Of a closed incident the Job may still be at work: then its clients stay off until it ended. Only an open one clears what
-    it has reset: at a person's word the faults stay as they are.
+    Of a closed incident the Job may still be at work: then its clients stay off until it ended. They may also be off for a
+    newer incident by now, whose they are then. Only an open one clears what it has reset: at a person's word the faults stay
+    as they are.
     """
     name = remediation.spec.node_name
     if not is_open(remediation) and _may_be_resetting(looked, status):
         return ()
     steps: list[Step] = []
-    if node is not None and name not in looked.owners and (labels := still_off(node, status.stopped)):
+    may_start = (
+        node is not None and name not in looked.owners and not _are_off_for_another(looked, remediation)
+    )
+    if node is not None and may_start and (labels := still_off(node, status.stopped)):
         steps.append(
             StartClients(
                 node=name,
@@ -242,6 +246,13 @@ def owed(
     if health is not None and (spec := _settled(health.spec, remediation, status)) != health.spec:
         steps.append(WriteSpec(node=name, spec=spec))
     return tuple(steps)
+
+
+def _are_off_for_another(looked: Survey, remediation: Remediation) -> bool:
+    other = looked.open_on(remediation.spec.node_name)
+    if other is None or other.metadata.name == remediation.metadata.name:
+        return False
+    return wants_quiet(other.status, last_repair(other.status))
 
 
 def _settled(spec: NodeHealthSpec, remediation: Remediation, status: RemediationStatus) -> NodeHealthSpec:

@@ -159,6 +159,23 @@ def test_two_gpus_are_reset_and_the_node_comes_back() -> None:
     assert [row.transition for row in one.status.notifications] == ["open", "update", "resolve"]
 
 
+def test_a_second_reset_of_the_same_node_is_not_undone_by_the_story_of_the_first() -> None:
+    """A closed incident is kept for a month, with the labels that it once switched off: they may be another one's by now."""
+    world = a_world()
+    work(world)
+    later(world, timedelta(days=1))
+    boot = world.nodes["gpu-1"].status.node_info.boot_id
+    world.fault("gpu-1", make.reset_finding(index=6, first_seen=world.now, boot_id=boot))
+    settle(world)
+    second = max(world.remediations.values(), key=lambda one: one.spec.opened_at)
+    assert len(world.remediations) == 2
+    assert [(a.kind, a.result) for a in second.status.attempts] == [
+        ("reset-gpu", "Succeeded"),
+        ("revalidate", "Succeeded"),
+    ]
+    assert owed(world) == []
+
+
 @pytest.mark.parametrize("result", ["Failed", "Refused"])
 def test_a_reset_that_fails_is_followed_by_a_reboot(result: str) -> None:
     """With the clients put back in between, so that whatever follows finds the node as it was."""
