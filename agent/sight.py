@@ -18,6 +18,7 @@ from agent.state_file import State
 from checks.check import Check
 from checks.observation import KERNEL_LOG, Observation, SourceFailed, SourceRead
 from kube.clock import Clock
+from kube.nodehealth import Expected, NodeHealthSpec
 
 LONGEST_S = 10.0
 # A pipe is at its end whenever its writer takes breath; a device and a file are at their end when they say so.
@@ -32,14 +33,17 @@ def look(
     *,
     saved: State | None = None,
     cleared_before: datetime | None = None,
+    gpus: int | None = None,
 ) -> Judging:
     """Read and judge everything once: ten seconds at most, and where a call of NVML hangs until that is given up.
 
     `saved` is what a running agent remembers of this boot: then only what came after it is read. `cleared_before` says
-    that everything older was dealt with.
+    that everything older was dealt with. `gpus` is the number that is demanded here; it decides as spec.expected does.
     """
     judging = Judging(checks, config, single_look=True)
-    judging.clear(cleared_before)
+    judging.ask(
+        NodeHealthSpec(cleared_before=cleared_before, expected=Expected(gpus=gpus, source="as demanded"))
+    )
     judging.count_parts(read_inventory(config.roots.sys, config.roots.proc))
     try:
         judging.begin_boot(read_boot_id(config.roots.proc), saved)

@@ -1,9 +1,11 @@
 """`nodemend-agent validate`: the node proves itself before it is given back. Reads only; needs no cluster.
 
-It demands the number of GPUs that the hardware should have, each of them on the PCI bus and answering NVML, and that no
-fault stands since this boot; where NVML cannot be used, nobody can tell whether they answer. What a running agent remembers
-of the boot (its state file, where that is mounted) counts first: it knows what was cleared meanwhile, and what the kernel's
-ring has dropped. Exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
+It demands the number of GPUs that the hardware should have, so many on the PCI bus and answering NVML, and that no fault
+stands since this boot. More than that is no fault: the driver may be told to leave one alone. Where NVML cannot be used,
+nobody can tell whether they answer. What a running agent remembers of the boot (its state file, where that is mounted)
+counts first: it knows what was cleared meanwhile, and what the kernel's ring has dropped.
+
+Exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
 """
 
 from collections.abc import Sequence
@@ -68,7 +70,7 @@ def validate(
         saved = StateFile(config.state_dir).load()
     except StateUnusable:
         saved = None  # then the whole log is judged, which can only be stricter
-    judging = sight.look(config, checks, clock, saved=saved, cleared_before=cleared_before)
+    judging = sight.look(config, checks, clock, saved=saved, cleared_before=cleared_before, gpus=gpus)
     rows = (
         _gpu_count(judging, gpus, asked=config.nvml.enabled),
         *(_class(check, judging) for check in checks if check.name in judging.states),
@@ -83,8 +85,8 @@ def _gpu_count(judging: Judging, demanded: int | None, *, asked: bool) -> Row:
     found = sum(gpu.part.kind is PartKind.GPU for gpu in judging.inventory.gpus)
     if demanded is None:
         return Row(name="gpus", result=Result.PASSED, message=f"{found} found, no number demanded")
-    if found != demanded or not asked or not demanded:
-        result = Result.PASSED if found == demanded else Result.FAILED
+    if found < demanded or not asked or not demanded:
+        result = Result.FAILED if found < demanded else Result.PASSED
         return Row(name="gpus", result=result, message=f"{found} found, {demanded} demanded")
     if not isinstance(judging.nvml, NvmlRead):
         why = spoken(judging.nvml).why if judging.nvml is not None else "NVML has not said anything"

@@ -114,17 +114,22 @@ def said_repaired(case: Case) -> datetime | None:
 
 
 def gpus_of(case: Case) -> int:
-    """Give the number of GPUs that the hardware has: the most that anybody who should know says. 0 = nobody knows."""
-    fleet = case.survey.fleet
-    health = fleet.healths.get(case.node_name)
-    counts = [0]
+    """Give the number of GPUs that the hardware has; 0 = nobody knows.
+
+    NodeHealth.spec.expected alone may lower it. Below it counts the largest: what the agent shows, and what it once
+    validated. Kubelet's capacity stands in where nothing was validated yet; it counts devices of a plugin, which are MIG
+    devices or replicas on a shared card, and it shrinks with the GPU that is gone.
+    """
+    health = case.survey.fleet.healths.get(case.node_name)
+    shown = 0
     if health is not None:
-        counts.append(sum(1 for part in health.status.parts if part.kind == "gpu"))
-        if health.spec.expected is not None:
-            counts.append(health.spec.expected.gpus or 0)
+        if health.spec.expected is not None and health.spec.expected.gpus:
+            return health.spec.expected.gpus
+        shown = sum(1 for part in health.status.parts if part.kind == "gpu")
+        if health.status.last_validated is not None:
+            return max(shown, health.status.last_validated.gpus)
     capacity = case.node.status.capacity.get(case.terms.gpu_resource, "")
-    counts.append(int(capacity) if capacity.isdigit() else 0)
-    return max(counts)
+    return max(shown, int(capacity) if capacity.isdigit() else 0)
 
 
 def _returned(case: Case) -> Move:
@@ -258,8 +263,8 @@ def _watch(case: Case, attempt: Attempt) -> Move:
         submitted = msgspec.structs.replace(attempt, submitted_at=case.now)
         return case.with_status(with_attempt(case.status, submitted)).go_on(proves)
     result, message = _judge(job)
-    if result:
-        message = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or message
+    if job is not None and result:
+        message = last_words(job, case.survey.fleet.pods.get(case.node_name, ())) or message
     if not result and case.now >= attempt.deadline:
         result, message = FAILED, f"did not finish by {clock(attempt.deadline)}"
     if result:

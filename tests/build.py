@@ -19,6 +19,7 @@ from kube.nodehealth import (
     Expected,
     HealthFinding,
     HealthPart,
+    LastValidated,
     NodeHealth,
     NodeHealthSpec,
     NodeHealthStatus,
@@ -203,6 +204,7 @@ def health(
     model: str = "NVIDIA H100 80GB HBM3",
     mig: bool | None = None,
     nvml: bool = True,
+    validated: int | None = None,
 ) -> NodeHealth:
     """Build the NodeHealth that an agent on `of` reported."""
     name = of if isinstance(of, str) else of.metadata.name
@@ -228,6 +230,7 @@ def health(
             released=released,
             findings=tuple(findings),
             published_conditions=tuple(published),
+            last_validated=None if validated is None else LastValidated(gpus=validated, at=SEEN),
         ),
     )
 

@@ -23,6 +23,7 @@ from checks.check import discover
 from checks.xid import XidMemory
 from kube.clock import SYSTEM
 from tests.agent.machine import BOOT, XID_13, XID_79, FolderMachine
+from tests.agent.nvml.driver import lay_out
 from tests.fakes import FakeClock
 
 CHECKS = discover()
@@ -43,20 +44,37 @@ def proof(machine: FolderMachine, gpus: int | None = 2, cleared_before: datetime
         pytest.param([XID_13], 2, Result.PASSED, id="an application error is no fault"),
         pytest.param([], None, Result.PASSED, id="no number demanded"),
         pytest.param([], 3, Result.FAILED, id="a GPU is missing"),
-        pytest.param([], 1, Result.FAILED, id="a GPU too many"),
+        pytest.param([], 1, Result.PASSED, id="a GPU more than is demanded"),
         pytest.param([XID_79], 2, Result.FAILED, id="a fault since the boot"),
     ],
 )
 def test_a_machine_passes_only_whole(
     tmp_path: Path, lines: list[str], gpus: int | None, wanted: Result
 ) -> None:
-    """The count must be right and no fault may stand."""
+    """None may be missing and no fault may stand."""
     machine = FolderMachine(tmp_path)
     for line in lines:
         machine.line(line)
     verdict = proof(machine, gpus)
     assert verdict.result is wanted
     assert verdict.boot_id == BOOT
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted"),
+    [
+        pytest.param(1, Result.PASSED, id="so it was said"),
+        pytest.param(2, Result.FAILED, id="nobody said so"),
+    ],
+)
+def test_a_gpu_that_the_driver_is_told_to_leave_alone(tmp_path: Path, gpus: int, wanted: Result) -> None:
+    """The bus shows two and NVML counts one: whole where one is what there should be."""
+    machine = FolderMachine(tmp_path)
+    fake = lay_out(tmp_path / "driver", 1)
+    device = tmp_path / "sys/bus/pci/devices"
+    (device / "0000:01:00.0").rename(device / fake.state().gpus[0]["pci"].lower()[-12:])
+    machine.configure(f'[nvml]\nenabled = true\ndriver_root = "{tmp_path}/driver"\n')
+    assert proof(machine, gpus).result is wanted
 
 
 @pytest.mark.parametrize(

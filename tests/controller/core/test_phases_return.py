@@ -280,14 +280,31 @@ def test_a_revalidation_is_judged_by_its_job(
     assert decision.status.attempts[-1].submitted_at is not None
 
 
-def test_a_revalidation_asks_for_every_gpu_of_the_hardware() -> None:
-    """The count is the largest that anybody who should know says, not what the plugin still offers."""
+@pytest.mark.parametrize(
+    ("capacity", "health", "gpus"),
+    [
+        pytest.param(7, {"gpus": 7, "expected": 8}, 8, id="somebody says that one is missing"),
+        pytest.param(7, {"gpus": 7, "validated": 8}, 8, id="capacity shrank below what was once validated"),
+        pytest.param(7, {"gpus": 8, "validated": 7}, 8, id="the bus holds one more than was ever validated"),
+        pytest.param(8, {"gpus": 7}, 8, id="kubelet still counts one that nobody else shows"),
+        pytest.param(
+            7, {"gpus": 8, "validated": 8, "expected": 7}, 7, id="the driver leaves one alone, as said"
+        ),
+        pytest.param(8, {"gpus": 8, "validated": 8, "expected": 7}, 7, id="what is said decides alone"),
+        pytest.param(56, {"gpus": 8, "validated": 8, "mig": True}, 8, id="kubelet counts MIG devices"),
+        pytest.param(32, {"gpus": 8, "validated": 8}, 8, id="kubelet counts each card four times"),
+    ],
+)
+def test_a_revalidation_asks_for_every_gpu_of_the_hardware(
+    capacity: int, health: dict[str, Any], gpus: int
+) -> None:
+    """spec.expected decides; without it the largest hardware count, not what the plugin still offers or makes of it."""
     fleet = stage(
         Phase.REVALIDATING,
         attempts=(validation(),),
         message=PROVES,
-        node={"gpus": 7},
-        health={"gpus": 7, "expected": 8},
+        node={"gpus": capacity},
+        health=health,
     )
     (step,) = decide(fleet).steps
     assert step == RunValidation(
@@ -296,7 +313,7 @@ def test_a_revalidation_asks_for_every_gpu_of_the_hardware() -> None:
         attempt=1,
         job=VALIDATE,
         gpu_resource="nvidia.com/gpu",
-        gpus=8,
+        gpus=gpus,
         timeout_s=905,
     )
 
