@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from controller.incident import FAILED, with_attempt
-from controller.last_words import JOB_LABELS
+from controller.last_words import is_pod_of
 from controller.steps import CallBack
 from controller.view import Fleet
 from kube.remediation import Attempt, Remediation, RemediationStatus
@@ -72,7 +72,4 @@ def waits(job: Job, pods: Iterable[Pod]) -> bool:
         return False
     if any(one.type in _ENDED and one.status == "True" for one in job.status.conditions):
         return False
-    mine = [
-        pod for pod in pods if job.metadata.name in (pod.metadata.labels.get(label) for label in JOB_LABELS)
-    ]
-    return all(pod.status.phase in _WAITS for pod in mine)
+    return all(pod.status.phase in _WAITS for pod in pods if is_pod_of(job, pod))

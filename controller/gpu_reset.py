@@ -21,7 +21,7 @@ from controller.gpu_clients import clients_on, taken_over, unstoppable
 from controller.last_words import termination_of
 from kube.nodehealth import CLEARED_LIMIT, ClearedPart, HealthFinding, NodeHealth, PartState
 from kube.remediation import Attempt, Phase, RemediationStatus, RepairTarget
-from kube.types import Pod, Struct
+from kube.types import Job, Pod, Struct
 
 RESET_GPU = "reset-gpu"
 
@@ -150,12 +150,14 @@ def answers(health: NodeHealth, attempt: Attempt) -> bool:
     return health.status.released is not None and health.status.released.by == attempt.job
 
 
-def read_report(attempt: Attempt, pods: Iterable[Pod], now: datetime) -> tuple[tuple[RepairTarget, ...], str]:
+def read_report(
+    attempt: Attempt, job: Job, pods: Iterable[Pod], now: datetime
+) -> tuple[tuple[RepairTarget, ...], str]:
     """Give the attempt's targets with the time of their reset, or say what is missing from the report of its Job.
 
     The times are the machine's own; none reaches beyond `now`, the moment in which the controller heard them.
     """
-    state = termination_of(attempt.job, pods)
+    state = termination_of(job, pods)
     if state is None:
         return (), "its report is not here yet"
     try:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kube.types import Pod, Struct, TerminatedState
+from kube.types import Job, Pod, Struct, TerminatedState
 
-JOB_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _LIMIT = 512
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -29,13 +29,21 @@ class _Verdict(Struct, frozen=True, kw_only=True):
     checks: tuple[_Row, ...] = ()
 
 
-def termination_of(job: str, pods: Iterable[Pod]) -> TerminatedState | None:
+def is_pod_of(job: Job, pod: Pod) -> bool:
+    """Tell a Job's pods by their label, in the Job's namespace alone: elsewhere anybody may label a pod like that."""
+    metadata = pod.metadata
+    if metadata.namespace != job.metadata.namespace:
+        return False
+    return job.metadata.name in (metadata.labels.get(label) for label in _LABELS)
+
+
+def termination_of(job: Job, pods: Iterable[Pod]) -> TerminatedState | None:
     """Give how the newest ended pod of the Job ended; None where none did."""
     ended = [(pod.metadata.creation_timestamp or _NEVER, said) for pod in pods if (said := _ended(job, pod))]
     return max(ended, key=lambda pair: pair[0])[1] if ended else None
 
 
-def last_words(job: str, pods: Iterable[Pod]) -> str:
+def last_words(job: Job, pods: Iterable[Pod]) -> str:
     """Give what the newest ended pod of the Job said; empty where none ended or it said nothing at all."""
     state = termination_of(job, pods)
     if state is None:
@@ -46,8 +54,8 @@ def last_words(job: str, pods: Iterable[Pod]) -> str:
     return told[:_LIMIT]
 
 
-def _ended(job: str, pod: Pod) -> TerminatedState | None:
-    if job not in (pod.metadata.labels.get(label) for label in JOB_LABELS):
+def _ended(job: Job, pod: Pod) -> TerminatedState | None:
+    if not is_pod_of(job, pod):
         return None
     states: Sequence[TerminatedState | None] = [one.state.terminated for one in pod.status.container_statuses]
     return next((state for state in states if state is not None), None)

@@ -92,8 +92,8 @@ def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
     if missing is None:
         return _proven(case, attempt)
     broke = job_failure(job)
-    if broke:
-        broke = last_words(attempt.job, case.survey.fleet.pods.get(case.node_name, ())) or broke
+    if job is not None and broke:
+        broke = last_words(job, case.survey.fleet.pods.get(case.node_name, ())) or broke
     rebooted = case.node.status.node_info.boot_id not in ("", attempt.boot_id_before)
     if broke and attempt.job_failed_at is None:
         case = changed(case, attempt, job_failed_at=case.now, message=f"its Job failed: {broke}"[:1024])

@@ -140,19 +140,19 @@ def _back_on(node: Node, stopped: StoppedClients) -> str:
 
 def _watch(case: Case, attempt: Attempt, job: Job | None) -> Move:
     pods = case.survey.fleet.pods.get(case.node_name, ())
-    if is_complete(job):
-        targets, why = read_report(attempt, pods, case.now)
+    if job is not None and is_complete(job):
+        targets, why = read_report(attempt, job, pods, case.now)
         if targets:
             line = (
                 f"{attempt.job} has reset {_names(attempt)}: its clients are put back, then the agent looks"
             )
             return changed(case, attempt, targets=targets).go_on(line)
-        until = (job.status.completion_time if job is not None else None) or case.now
-        if termination_of(attempt.job, pods) is not None or case.now >= until + _REPORT_WITHIN:
+        until = job.status.completion_time or case.now
+        if termination_of(job, pods) is not None or case.now >= until + _REPORT_WITHIN:
             return failed(case, attempt, f"its Job succeeded, but {why}")
         return case.go_on(f"{attempt.job}: {why}", recheck_at=until + _REPORT_WITHIN)
-    if broke := job_failure(job):
-        return failed(case, attempt, f"its Job failed: {last_words(attempt.job, pods) or broke}")
+    if job is not None and (broke := job_failure(job)):
+        return failed(case, attempt, f"its Job failed: {last_words(job, pods) or broke}")
     if case.now >= attempt.deadline:
         return failed(case, attempt, f"its Job did not end by {clock(attempt.deadline)}")
     return case.go_on(_watching(attempt), recheck_at=attempt.deadline)

@@ -22,9 +22,11 @@ from tests.controller.core.world import World
 SUBMITTED = reboot(submitted_at=SEEN)
 
 
-def job_pod(phase: str, job: str = REBOOT, node: str = "gpu-1") -> Pod:
+def job_pod(
+    phase: str, job: str = REBOOT, node: str = "gpu-1", *, namespace: str = "nodemend-repairs"
+) -> Pod:
     """Build the pod of a Job of ours."""
-    pod = make.pod(f"{job}-x", node, namespace="nodemend-repairs", phase=phase, owner="Job")
+    pod = make.pod(f"{job}-x", node, namespace=namespace, phase=phase, owner="Job")
     labelled = msgspec.structs.replace(pod.metadata, labels={"batch.kubernetes.io/job-name": job})
     return msgspec.structs.replace(pod, metadata=labelled)
 
@@ -48,6 +50,11 @@ def the(fleet: Fleet) -> Remediation:
             {"jobs": [make.job(REBOOT)], "pods": [job_pod("Pending")]}, [REBOOT], id="its image is not there"
         ),
         pytest.param({"jobs": [make.job(REBOOT)], "pods": [job_pod("Running")]}, [], id="it runs"),
+        pytest.param(
+            {"jobs": [make.job(REBOOT)], "pods": [job_pod("Running", namespace="tenant")]},
+            [REBOOT],
+            id="what runs is a tenant's, labelled like its pod",
+        ),
         pytest.param({"jobs": [make.job(REBOOT)], "pods": [job_pod("Failed")]}, [], id="its pod ended"),
         pytest.param({"jobs": [make.job(REBOOT, complete=True)]}, [], id="it is complete"),
         pytest.param({"jobs": [make.job(REBOOT, failed="x")]}, [], id="it failed"),

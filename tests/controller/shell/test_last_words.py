@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from controller.last_words import last_words
-from kube.types import ContainerState, ContainerStatus, ObjectMeta, Pod, PodStatus, TerminatedState
+from kube.types import ContainerState, ContainerStatus, Job, ObjectMeta, Pod, PodStatus, TerminatedState
 from tests.controller.shell.samples import NOW
 
+JOB = Job(metadata=ObjectMeta(name="j", namespace="repairs"))
 VERDICT = {
     "result": "Failed",
     "node": "gpu-7",
@@ -28,12 +29,14 @@ def pod(
     exit_code: int = 1,
     age_s: int = 0,
     label: str = "batch.kubernetes.io/job-name",
+    namespace: str = "repairs",
 ) -> Pod:
     """Build an ended pod of a Job."""
     ended = TerminatedState(exit_code=exit_code, reason="Error", message=message)
     return Pod(
         metadata=ObjectMeta(
             name="p",
+            namespace=namespace,
             labels={label: job},
             creation_timestamp=NOW - timedelta(seconds=age_s),
         ),
@@ -64,19 +67,20 @@ def pod(
         pytest.param([pod('{"result": 1}')], '{"result": 1}', id="JSON of another shape is text"),
         pytest.param([pod("old", age_s=60), pod("new")], "new", id="the newest pod counts"),
         pytest.param([pod("x", label="job-name")], "x", id="the older label"),
+        pytest.param([pod("x", namespace="tenant")], "", id="a pod of a tenant, labelled like the Job's"),
     ],
 )
 def test_the_reason_is_the_pods_own(pods: list[Pod], expected: str) -> None:
     """In one bounded line."""
-    assert last_words("j", pods) == expected
+    assert last_words(JOB, pods) == expected
 
 
 def test_it_is_bounded() -> None:
     """Whatever a program prints."""
-    assert len(last_words("j", [pod("x" * 5000)])) == 512
+    assert len(last_words(JOB, [pod("x" * 5000)])) == 512
 
 
 def test_a_pod_that_still_runs_has_said_nothing() -> None:
     """Only what ended counts."""
     changes: dict[str, Any] = {"status": PodStatus(container_statuses=(ContainerStatus(name="c"),))}
-    assert last_words("j", [msgspec.structs.replace(pod("x"), **changes)]) == ""
+    assert last_words(JOB, [msgspec.structs.replace(pod("x"), **changes)]) == ""
