@@ -3,6 +3,7 @@
 Each sandbox has one folder, named by its id, in every mounted hierarchy: one with cgroup v2, one a controller with v1.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from sandbox import processes
 
+NEEDED = ("cpu", "cpuset", "memory", "pids")  # by kubelet; without one it says that its cgroup does not exist
 _MOUNTS = Path("/sys/fs/cgroup")
 _GONE_WITHIN_S = 10.0
 
@@ -19,10 +21,39 @@ def name(instance: str, node: str = "") -> str:
     return f"/nodemend-{instance}/{node}" if node else f"/nodemend-{instance}"
 
 
+def why_not_usable(mounts: Path = _MOUNTS) -> str | None:
+    """Say what keeps kubelet from having a cgroup of its own here, None where nothing does."""
+    unified = mounts / "cgroup.procs"
+    if not unified.exists():
+        missing = [name for name in NEEDED if not (mounts / name).is_dir()]
+        return f"{mounts} has no cgroup controller {', '.join(missing)}" if missing else None
+    probe = f"/nodemend-probe-{os.getpid()}"
+    try:
+        make(probe, mounts)
+        found = (mounts / probe.lstrip("/") / "cgroup.controllers").read_text().split()
+    except OSError as error:
+        return f"no cgroup can be made in {mounts}: {error.strerror}"
+    finally:
+        remove(probe, mounts)
+    missing = [name for name in NEEDED if name not in found]
+    return f"{mounts} hands down no cgroup controller {', '.join(missing)}" if missing else None
+
+
 def make(cgroup: str, mounts: Path = _MOUNTS) -> None:
-    """Make the cgroup in every hierarchy."""
+    """Make the cgroup in every hierarchy. With cgroup v2 all controllers are handed down to it, as far as they can be."""
     for hierarchy in _hierarchies(mounts):
-        (hierarchy / cgroup.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        folder = hierarchy
+        for name in cgroup.strip("/").split("/"):
+            _hand_down(folder)
+            folder /= name
+            folder.mkdir(exist_ok=True)
+
+
+def _hand_down(folder: Path) -> None:
+    with suppress(OSError):  # there is no such file with v1
+        for controller in (folder / "cgroup.controllers").read_text().split():
+            with suppress(OSError):  # one that is in use otherwise
+                (folder / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def remove(cgroup: str, mounts: Path = _MOUNTS) -> int:

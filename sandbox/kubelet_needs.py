@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sandbox import image
+from sandbox import cgroups, image
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 # Program to Debian package; kubelet itself is built (`sandbox.programs`).
@@ -14,17 +14,16 @@ PROGRAMS = {
     "containerd-shim-runc-v2": "containerd",
     "ctr": "containerd",
     "runc": "runc",
+    "ip": "iproute2",
 }
-PROGRAMS |= {"ip": "iproute2"}
 _PATH = "/usr/sbin:/usr/bin"  # what of this machine is seen in a node
-_CGROUP_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 
 
 def why_not_here() -> str | None:
     """Say everything that keeps a kubelet's node from running on this machine, with the apt line; None where it can."""
     if os.geteuid() != 0:
         return "a real kubelet and containerd need root; everything else of the sandbox does not"
-    checks = (_missing_packages(), image.why_not_build(), _no_namespaces(), _no_cgroups())
+    checks = (_missing_packages(), image.why_not_build(), _no_namespaces(), cgroups.why_not_usable())
     reasons = [reason for reason in checks if reason]
     return "; ".join(reasons) or None
 
@@ -45,15 +44,3 @@ def _no_namespaces() -> str | None:
     command = ["unshare", "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "--mount-proc", "true"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return None if done.returncode == 0 else f"no new namespaces can be made here ({done.stderr.strip()})"
-
-
-def _no_cgroups() -> str | None:
-    mounts = Path("/sys/fs/cgroup")
-    unified = mounts / "cgroup.controllers"
-    if unified.exists():
-        missing = [name for name in _CGROUP_CONTROLLERS if name not in unified.read_text().split()]
-    else:
-        missing = [name for name in _CGROUP_CONTROLLERS if not (mounts / name).is_dir()]
-    if missing:
-        return f"{mounts} has no cgroup controller {', '.join(missing)}"
-    return None if os.access(mounts, os.W_OK) else f"{mounts} cannot be written"

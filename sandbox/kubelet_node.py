@@ -14,6 +14,7 @@ here simulated.
 
 import json
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -35,7 +36,8 @@ from sandbox.kubelet_parts import Parts, find_or_build, import_images
 from sandbox.long_command import Progress
 from sandbox.machine import Gpu, Machine
 from sandbox.node_credentials import write_credentials
-from sandbox.node_machine import NodeMachine
+from sandbox.node_machine import Host, NodeMachine
+from sandbox.node_readiness import serves, why_not_ready
 from sandbox.nodes import DEFAULT_PLATFORM, body, xid_line
 from sandbox.opened import Opened
 from sandbox.platforms import platform
@@ -45,6 +47,7 @@ from sandbox.simulated_reboot import take_request
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 SIMULATED_REBOOT = ("python3", "-m", "sandbox.simulated_reboot")
 _READY_WITHIN_S = 120.0  # 10 s on an idle machine
+_END_WITHIN_S = 10.0
 _LOOK_S = 0.1
 _GOES_DOWN_AFTER_S = (
     1.0  # services are stopped first: kubelet can still say that the pod which asked has ended
@@ -52,7 +55,7 @@ _GOES_DOWN_AFTER_S = (
 _GPU_LABELS = {"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true"}
 
 
-class Cluster(Protocol):
+class Cluster(Host, Protocol):
     """What is needed of a `sandbox.cluster.Sandbox`."""
 
     @property
@@ -69,16 +72,6 @@ class Cluster(Protocol):
 
     @property
     def admin(self) -> Api: ...
-
-    def spawn(
-        self,
-        name: str,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-        *,
-        cwd: Path | None = None,
-    ) -> Process: ...
 
 
 class KubeletNode:
@@ -121,7 +114,11 @@ class KubeletNode:
         self._progress = progress
         self._switch = threading.RLock()
         self._stop = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name=f"node-{name}", daemon=True)
+        # Two threads: the kernel log is looked after during a reboot that a pod asked for, too.
+        self._watchers = [
+            threading.Thread(target=watch, name=f"node-{name}", daemon=True)
+            for watch in (self._share_kernel_log, self._obey_reboots)
+        ]
 
     def __enter__(self) -> Self:
         self.start()
@@ -159,7 +156,8 @@ class KubeletNode:
             self._await("containerd", self._containerd_serves)
             import_images(self.run, self._host.folder / "var", parts)
             self._start_kubelet()
-            self._watcher.start()
+            for watcher in self._watchers:
+                watcher.start()
             self.wait_ready()
         except BaseException:
             self.stop()
@@ -168,13 +166,14 @@ class KubeletNode:
     def stop(self) -> None:
         """End everything and remove its disk; the Node object is deleted too, as a cloud would. Safe to call twice."""
         self._stop.set()
-        if self._watcher.is_alive():
-            self._watcher.join(timeout=60)
+        for watcher in self._watchers:
+            if watcher.is_alive():
+                watcher.join(timeout=_READY_WITHIN_S)
         with self._switch:
             self._host.close()
             self.machine.close()
         shutil.rmtree(self.machine.root, ignore_errors=True)
-        with suppress(NotFound, ApiError):
+        with suppress(ApiError):
             self._sandbox.admin.delete(paths.node(self.name))
 
     @property
@@ -296,7 +295,6 @@ class KubeletNode:
         described = body(self.name, self.platform, self.boot_id)
         if self.platform.gpus:
             self._labels = {**described["metadata"]["labels"], **_GPU_LABELS, **self._labels}
-        self._labels["kubernetes.io/arch"] = "amd64"
         node_files.write(
             root,
             self.name,
@@ -320,10 +318,7 @@ class KubeletNode:
         while not serves():
             process = self.kubelet if program == "kubelet" else self.containerd
             if process is None or not process.alive or time.monotonic() > deadline:
-                log = self._sandbox.state_dir / "logs" / f"{self.name}-{program}.log"
-                raise NotReady(
-                    f"{program} of node {self.name} serves nobody; the end of {log}:\n{tail(log)[-4000:]}"
-                )
+                raise self._not_ready(program, "serves nobody")
             time.sleep(_LOOK_S)
 
     def _not_ready(self, program: str, why: str) -> NotReady:
@@ -331,15 +326,10 @@ class KubeletNode:
         return NotReady(f"node {self.name}: {program} {why}; the end of {log}:\n{tail(log)[-4000:]}")
 
     def _containerd_serves(self) -> bool:
-        return self._answers(socket.AF_UNIX, f"/proc/{self._host.init}/root{CONTAINERD_SOCKET}")
+        return serves(socket.AF_UNIX, f"/proc/{self._host.init}/root{CONTAINERD_SOCKET}")
 
     def _kubelet_serves(self) -> bool:
-        return self._answers(socket.AF_INET, (self._host.network.node, node_files.KUBELET_PORT))
-
-    def _answers(self, family: int, address: str | tuple[str, int]) -> bool:
-        with socket.socket(family) as client:
-            client.settimeout(1.0)
-            return client.connect_ex(address) == 0
+        return serves(socket.AF_INET, (self._host.network.node, node_files.KUBELET_PORT))
 
     def _why_not_ready(self) -> str | None:
         try:
@@ -348,32 +338,34 @@ class KubeletNode:
             return "there is no such Node yet"
         except ApiError as error:
             return str(error)
-        if seen.status.node_info.boot_id != self.boot_id:
-            return f"the Node shows boot {seen.status.node_info.boot_id}, this is {self.boot_id}"
-        ready = seen.condition("Ready")
-        if ready is None or ready.status != "True":
-            return f"Ready is {ready.status if ready else 'absent'}: {ready.message if ready else ''}"
-        taints = [
-            taint.key for taint in seen.spec.taints if taint.key.startswith("node.kubernetes.io/not-ready")
-        ]
-        return f"it is tainted {', '.join(taints)}" if taints else None
+        return why_not_ready(seen, self.boot_id)
 
-    def _watch(self) -> None:
-        """Give each reader of the kernel log a pipe of its own, and take the reboots that pods ask for."""
+    def _share_kernel_log(self) -> None:
+        """Give each reader of the kernel log a pipe of its own."""
         opened = Opened(self.machine.kmsg)
         try:
             while not self._stop.is_set():
-                if opened.wait(0.2):
+                if opened.wait(_LOOK_S):
                     self.machine.kernel_log.hand_over()
-                ending = take_request(self.root)
-                if ending == self.boot_id and self.obeys_reboots:
-                    self._stop.wait(_GOES_DOWN_AFTER_S)
-                    with suppress(NotReady):  # it stays down, which everybody sees
-                        self.reboot()
         finally:
             opened.close()
 
+    def _obey_reboots(self) -> None:
+        """Take the reboots that pods ask for."""
+        while not self._stop.wait(_LOOK_S):
+            if take_request(self.root) != self.boot_id or not self.obeys_reboots:
+                continue
+            self._stop.wait(_GOES_DOWN_AFTER_S)
+            with suppress(NotReady):  # it stays down, which everybody sees
+                self.reboot()
+
 
 def _end(process: Process | None, *, kill: bool) -> None:
-    if process is not None:
-        _ = process.kill() if kill else process.stop()
+    if process is None:
+        return
+    if not kill:
+        # Only the script before it, which hands it on: kubelet takes a second one for "at once".
+        process.send_signal(signal.SIGTERM)
+        with suppress(TimeoutError):
+            process.wait(_END_WITHIN_S)
+    process.kill()
