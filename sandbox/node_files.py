@@ -95,14 +95,15 @@ def write_spec(root: Path, spec: Mapping[str, Any]) -> None:
 
 
 def kubelet_argv(name: str, network: Network, labels: Mapping[str, str]) -> list[str]:
-    """Build kubelet's command line."""
+    """Build kubelet's command line; labels that kubelet itself sets are left to it."""
+    given = [f"{key}={value}" for key, value in labels.items() if not key.startswith("kubernetes.io/")]
     return [
         "/opt/sandbox/kubelet",
         "--config=/etc/kubernetes/kubelet.json",
         "--kubeconfig=/etc/kubernetes/kubeconfig.json",
         f"--hostname-override={name}",
         f"--node-ip={network.node}",
-        "--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items()),
+        *([f"--node-labels={','.join(given)}"] if given else []),
     ]
 
 
@@ -149,7 +150,7 @@ def _kubelet(cgroup: str, provider_id: str, taints: Sequence[Mapping[str, str]])
         "eventRecordQPS": 0,
         "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "5s",
-        "crashLoopBackOff": {"maxContainerRestartPeriod": "5s"},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
     }
 
