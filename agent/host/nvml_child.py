@@ -3,8 +3,9 @@
 A call of NVML can block in the kernel for ever, crash the process, or keep an old library mapped after a driver upgrade:
 so it is made here and nowhere else. The agent writes one order a line to standard input; this writes one message a line
 to standard output, and before each call which call to which GPU it is, so that the agent knows what hangs. It ends on
-SIGTERM between two calls, at the end of its input, and with the death of the agent even while a call hangs. It never
-shuts NVML down, because another thread may be inside a call: the end of the process drops every handle.
+SIGTERM between two calls, at the end of its input, with the death of the agent even while a call hangs, and once another
+library lies where its own came from: what is mapped would go on answering while nothing new can start. It never shuts
+NVML down, because another thread may be inside a call: the end of the process drops every handle.
 
 Memory counts on every node, so nothing is imported that NVML does not need.
 """
@@ -23,8 +24,8 @@ from typing import Any
 from agent.host import nvml_binding
 from agent.host.nvml_binding import Binding, Refused
 from agent.host.nvml_events import EventWatch
-from agent.host.nvml_library import LibraryMissing, find_library
-from agent.host.nvml_round import Rounds, error_of
+from agent.host.nvml_library import LibraryMissing, find_library, identity
+from agent.host.nvml_round import LIB_RM_VERSION_MISMATCH, Rounds, error_of
 
 PR_SET_PDEATHSIG = 1
 # How long a call may still take after the agent is gone.
@@ -59,15 +60,22 @@ def serve(root: str, voice: Voice) -> int:
     binding = Binding(lambda call, index, pci: voice.beat("round", call, index, pci))
     events = EventWatch(Binding(lambda call, index, pci: voice.beat("events", call, index, pci)), voice.say)
     rounds = Rounds(binding)
+    loaded: tuple[int, int, int] | None = None
     listening = False
     for line in _orders(sys.stdin.fileno()):
         order = json.loads(line)
-        if not listening:
-            try:
-                nvml_binding.load(find_library(root))
-            except (LibraryMissing, Refused) as error:
-                voice.say(_no_library(order, error))
-                return 1
+        try:
+            library = find_library(root)
+            found = identity(library)
+            if loaded is None:
+                nvml_binding.load(library)
+                loaded = found
+        except (LibraryMissing, Refused) as error:
+            voice.say(_no_library(order, error))
+            return 1
+        if found != loaded:
+            voice.say(_out_of_date(order, library))
+            return 1
         message = rounds.run(order)
         voice.say(message)
         if message["k"] == "failed":
@@ -91,6 +99,13 @@ def _guarded(voice: Voice, work: Callable[[], Any]) -> Any:
 def _no_library(order: dict[str, Any], error: Exception) -> dict[str, Any]:
     refused = Refused("nvmlInitWithFlags", nvml_binding.LIBRARY_NOT_FOUND, "LibraryNotFound")
     detail = str(error.__cause__ or error)
+    return {"k": "failed", "n": order["round"], "error": error_of(refused), "detail": detail[:1024]}
+
+
+def _out_of_date(order: dict[str, Any], library: str) -> dict[str, Any]:
+    """Say that another library lies on the disk now: ours answers from memory, and whoever starts now gets that one."""
+    refused = Refused("nvmlInitWithFlags", LIB_RM_VERSION_MISMATCH, "LibRmVersionMismatch")
+    detail = f"{library} was replaced since it was loaded"
     return {"k": "failed", "n": order["round"], "error": error_of(refused), "detail": detail[:1024]}
 
 

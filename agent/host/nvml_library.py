@@ -32,6 +32,15 @@ def find_library(root: str) -> str:
     )
 
 
+def identity(path: str) -> tuple[int, int, int]:
+    """Give what tells this file from another one at the same place. Raises LibraryMissing where it is gone."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - see the module's docstring
+    except OSError as error:
+        raise LibraryMissing(str(error)) from error
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 def resolve(root: str, path: str) -> str | None:
     """Follow every link of `path` as the machine whose root this is would; None for one without end."""
     names = [name for name in reversed(path.split("/")) if name]

@@ -108,6 +108,32 @@ def test_a_library_that_is_none_is_not_found(tmp_path: Path) -> None:
     assert "libnvidia-ml.so.1" in answer.detail
 
 
+def test_a_library_that_was_replaced_is_out_of_date(tmp_path: Path) -> None:
+    """What is mapped goes on answering; only a new process meets what whoever starts now will meet."""
+    library = lay_out(tmp_path).library
+    with asking(tmp_path) as child:
+        said(child)
+        newer = library.with_suffix(".new")
+        newer.write_bytes(library.read_bytes())
+        newer.replace(library)
+        answer = child.ask()
+        assert isinstance(answer, FailedSaid), answer
+        assert answer.error.name == "LibRmVersionMismatch"
+        assert str(library) in answer.detail
+        assert child.process.how_ended(5.0) == "exit status 1"
+
+
+def test_a_library_that_was_taken_away_is_not_found(tmp_path: Path) -> None:
+    """A driver that is taken off the disk goes on answering from memory."""
+    library = lay_out(tmp_path).library
+    with asking(tmp_path) as child:
+        said(child)
+        library.unlink()
+        answer = child.ask()
+        assert isinstance(answer, FailedSaid), answer
+        assert answer.error.name == "LibraryNotFound"
+
+
 def test_an_older_driver_lacks_functions(tmp_path: Path) -> None:
     """What it does not have is left open, and nothing is an error."""
     fake = lay_out(tmp_path)

@@ -122,6 +122,19 @@ def test_a_driver_upgrade_while_running_gets_a_fresh_child(tmp_path: Path) -> No
         assert (second.driver, second.child) == ("590.44.01", first.child + 1)
 
 
+def test_a_driver_that_is_upgraded_on_disk_alone_is_found(tmp_path: Path) -> None:
+    """The running process is as well as before: it takes a fresh one to see that nothing new can start."""
+    fake = lay_out(tmp_path)
+    with listening(tmp_path) as held:
+        held.until(NvmlRead)
+        fake.answer("nvmlInitWithFlags", 18)
+        newer = fake.library.with_suffix(".new")
+        newer.write_bytes(fake.library.read_bytes())
+        newer.replace(fake.library)
+        assert not held.until(NvmlFailed).fresh
+        assert held.until(NvmlFailed, lambda seen: seen.fresh).error.name == "LibRmVersionMismatch"
+
+
 def test_a_driver_that_is_unloaded_and_comes_back(tmp_path: Path) -> None:
     """It is asked again until it is there."""
     fake = lay_out(tmp_path)
