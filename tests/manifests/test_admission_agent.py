@@ -52,7 +52,7 @@ OURS = condition("GpuXidError")
 MINE, MINE_STATUS = paths.node(OWN), paths.node_status(OWN)
 MY_HEALTH, MY_HEALTH_STATUS = paths.node_health(OWN), paths.node_health_status(OWN)
 MY_LEASE, LEASES = paths.lease(SYSTEM, OWN), paths.leases(SYSTEM)
-REPORT = {"status": {"driver": "580.95.05"}}
+REPORT = {"status": {"driver": "580.95.05", "publishedConditions": ["GpuXidError"]}}
 RENEWAL = {"metadata": owned_by(OWN), "spec": {"holderIdentity": OWN, "leaseDurationSeconds": 90}}
 TWICE = {"op": "add", "path": "/status/conditions/-", "value": OURS["status"]["conditions"][0]}
 GONE = {"status": {"conditions": [{"$patch": "delete", "type": FOREIGN[7]}]}}
@@ -92,6 +92,11 @@ ON_ITS_HEALTH: list[tuple[Deed, str, str]] = [
     ),
     (merge(MY_HEALTH, {"metadata": {"labels": {"a": "b"}}}), "the rest is the controller's", "labelling it"),
     (delete(MY_HEALTH), "the rest is the controller's", "deleting its NodeHealth"),
+    (
+        merge(MY_HEALTH_STATUS, {"status": {"publishedConditions": ["GpuXidError", FOREIGN[3]]}}),
+        "of its own types: Gpu",
+        "claiming a foreign condition, which the controller would turn Unknown for it",
+    ),
 ]
 BORN_WRONG: list[tuple[dict[str, Any], str]] = [
     ({**NEW, "spec": {"clearedBy": "me"}}, "a NodeHealth that begins with a spec"),
@@ -287,12 +292,16 @@ def test_no_field_of_the_status_but_conditions_may_change(
 
 def test_the_condition_types_are_those_of_the_checks() -> None:
     """A new check's condition is refused until the policy knows it: put the line that this test prints into the policy."""
-    policies = list(yaml.safe_load_all(POLICIES.read_text()))
-    variables = {entry["name"]: entry["expression"] for entry in policies[0]["spec"]["variables"]}
+    documents = list(yaml.safe_load_all(POLICIES.read_text()))
+    policies = {
+        d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "ValidatingAdmissionPolicy"
+    }
     wanted = sorted(check.condition for check in discover())
 
-    assert variables["types"] == str(wanted), f'manifests/base/{POLICIES.name}: expression: "{wanted}"'
-    assert ast.literal_eval(variables["types"]) == wanted
+    for name in (NODE_POLICY, HEALTH_POLICY):
+        variables = {entry["name"]: entry["expression"] for entry in policies[name]["variables"]}
+        assert variables["types"] == str(wanted), f'manifests/base/{POLICIES.name}: expression: "{wanted}"'
+        assert ast.literal_eval(variables["types"]) == wanted
 
 
 def read(api: Api) -> dict[str, Any]:

@@ -24,8 +24,8 @@ BINDINGS = f"{RBAC}/namespaces/{REPAIRS}/rolebindings"
 JOBS, PODS = paths.jobs(REPAIRS), paths.pods(REPAIRS)
 JOB = paths.job(REPAIRS, "adm-repair")
 NODE = "adm-repaired"
-JOBS_POLICY, IMAGE_POLICY, PODS_POLICY, ENTRY_POLICY = (
-    f"nodemend-repairs-{subject}" for subject in ("jobs", "image", "pods", "no-entry")
+JOBS_POLICY, IMAGE_POLICY, PODS_POLICY, ENTRY_POLICY, SETTINGS_POLICY = (
+    f"nodemend-repairs-{subject}" for subject in ("jobs", "image", "pods", "no-entry", "settings")
 )
 # What a person may be in that namespace, or a program that was taken over.
 PEOPLE = ("an admin of the namespace", "its default account", "an agent", "a cluster administrator")
@@ -195,6 +195,26 @@ def test_nobody_puts_a_container_into_a_repair(scene: Scene) -> None:
         refused(api, strategic(scene.pod, exchange), PODS_POLICY)
         refused(api, strategic(scene.pod, orphan), PODS_POLICY)
         refused(api, merge(JOB, {"spec": {"activeDeadlineSeconds": 1}}), JOBS_POLICY)
+
+
+def test_the_settings_of_repairs_are_out_of_reach(scene: Scene) -> None:
+    """They name the folder whose library a privileged pod loads: whoever writes them runs code as root on the nodes."""
+    settings = f"/api/v1/namespaces/{REPAIRS}/configmaps"
+    evil = {"data": {"agent.toml": '[nvml]\ndriver_root = "/driver-root/var/lib/kubelet/pods/evil"\n'}}
+    person, cluster_admin = scene.people[PEOPLE[0]], scene.people[PEOPLE[-1]]
+    mine = f"{settings}/nodemend-agent"
+    for deed in (
+        merge(mine, evil),
+        create(settings, named("nodemend-agent", "ConfigMap", "v1", **evil)),
+        delete(mine),
+        delete(settings),
+    ):
+        assert "takes the right to delete this namespace" in refused(person, deed, SETTINGS_POLICY)
+
+    merge(mine, {"metadata": {"annotations": {"a": "b"}}})(cluster_admin)
+    merge(mine, {"metadata": {"annotations": {"a": None}}})(cluster_admin)
+    create(settings, named("adm-other", "ConfigMap", "v1"))(person)
+    delete(f"{settings}/adm-other")(person)
 
 
 def test_a_network_plugin_may_annotate_a_pod_of_a_repair(scene: Scene) -> None:
