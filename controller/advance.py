@@ -177,7 +177,8 @@ def _finished(looked: Survey, remediation: Remediation, move: Move) -> Advance:
 
 
 def _superseded(looked: Survey, remediation: Remediation, node: Node | None) -> Move:
-    status = calling_back(looked.fleet, remediation, with_deliveries(remediation.status, looked.fleet))
+    status = with_deliveries(remediation.status, looked.fleet)
+    status = calling_back(looked.fleet, remediation, status, looked.now)
     why = (
         "the Node is gone from the cluster"
         if node is None
@@ -246,7 +247,7 @@ def _put_back(case: Case, why: str) -> Move:
 
 def _cancelled(case: Case, why: str, **changes: object) -> Move:
     """Stop. What we changed on the Node is taken back from the closed state, exactly."""
-    case = case.with_status(calling_back(case.survey.fleet, case.remediation, case.status))
+    case = case.with_status(calling_back(case.survey.fleet, case.remediation, case.status, case.now))
     page = f"{case.node_name}: {why}: nodemend stops, the fault stays as it is"
     paged = bool(case.status.notifications)
     return case.enter(Phase.CANCELLED, why + _beside(case.status), page=page if paged else "", **changes)

@@ -39,15 +39,23 @@ def called_back(fleet: Fleet, remediation: Remediation) -> tuple[CallBack, ...]:
     )
 
 
-def calling_back(fleet: Fleet, remediation: Remediation, status: RemediationStatus) -> RemediationStatus:
-    """Note on each attempt under way that it is called back, where its Job is there and has not begun."""
-    if not fleet.pods_synced:
-        return status
+def calling_back(
+    fleet: Fleet, remediation: Remediation, status: RemediationStatus, now: datetime
+) -> RemediationStatus:
+    """Note on each attempt under way whose Job is there that it was created, and is called back where it has not begun.
+
+    The first may have been lost to a crash, and nobody notes it later: what runs on the machine is waited for by it.
+    """
     pods = fleet.pods.get(remediation.spec.node_name, ())
     for attempt in status.attempts:
         job = fleet.jobs.get(attempt.job)
-        if not attempt.result and job is not None and waits(job, pods):
-            status = with_attempt(status, msgspec.structs.replace(attempt, message=_CALLED))
+        if attempt.result or job is None:
+            continue
+        if attempt.submitted_at is None:
+            attempt = msgspec.structs.replace(attempt, submitted_at=now)
+        if fleet.pods_synced and waits(job, pods):
+            attempt = msgspec.structs.replace(attempt, message=_CALLED)
+        status = with_attempt(status, attempt)
     return status
 
 

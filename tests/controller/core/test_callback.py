@@ -121,6 +121,25 @@ def test_the_story_says_what_becomes_of_the_job(pods: list[Pod], beside: str) ->
     assert decide(fleet).message == f"a person cancelled it (at 2026-03-01T12:00:00Z); {beside}"
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_job_that_nobody_had_seen_yet_is_known_to_the_closed_incident(*, synced: bool) -> None:
+    """Created, then a crash, then a person's word before its row was written: it runs all the same, and is waited for."""
+    word = {CANCEL: "2026-03-01T12:00:00Z"}
+    pods = [job_pod("Running")]
+    fleet = stage(
+        Phase.REPAIRING,
+        attempts=(reboot(),),
+        jobs=[make.job(REBOOT)],
+        pods=pods,
+        pods_synced=synced,
+        annotations=word,
+    )
+    decision = decide(fleet)
+    assert decision.phase is Phase.CANCELLED
+    assert decision.status.attempts[0].submitted_at == NOW
+    assert "may still reboot the machine" in decision.message
+
+
 def test_an_uncordon_while_the_job_waits_for_its_image_reboots_nothing() -> None:
     """The whole story: the Job is gone, the node is as the person wants it, and nothing comes after it."""
     world = World(make.node(), *make.idle_nodes(9))
