@@ -287,7 +287,9 @@ class _Judging:
     def judgement(self) -> Judgement:
         """Say what stands, and whether the rest is known to be well."""
         blind = self._why_not_well()
-        blind_ms = self._before.blind_ms + self._elapsed_ms if blind is not None else 0
+        blind_ms = 0
+        if blind is not None:  # counted from this word on, since the one before was good; 1: it has just begun
+            blind_ms = self._before.blind_ms + self._elapsed_ms if self._before.blind_ms else 1
         patient = self._word.kind is not Kind.RELEASED and blind_ms < self._setting_ms(
             "unknown_after_seconds"
         )

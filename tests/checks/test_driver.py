@@ -202,6 +202,12 @@ def test_a_driver_that_comes_and_goes_is_found() -> None:
     assert one.shown == "True DriverNotLoaded"
 
 
+def test_a_library_that_is_merely_out_of_date_is_nothing_that_anybody_sees() -> None:
+    """Patience begins with the first bad word, not with the good one before it, so it outlasts the settling."""
+    one = usable().waits(30, failed(18, fresh=False)).waits(1, sound(8)).waits(59.6, sound(8))
+    assert one.shown == FALSE
+
+
 def test_a_release_forgets_what_was_only_suspected() -> None:
     """Whoever upgrades the driver unloads it: the grace period begins when they say that they are done."""
     one = usable().waits(GRACE_S - 60, failed()).hears(released())
