@@ -34,8 +34,9 @@ from sandbox.watching import WORK_NAMESPACE, Watching
 from tests.cluster.stage import QUICK_LEASE, raw_node
 
 SYSTEM_NAMESPACE, REPAIRS = "nodemend-system", "nodemend-repairs"
-AGENT = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/name=nodemend-agent")
-PLUGIN = ("-n", gpu_operator.NAMESPACE, "-l", f"app={gpu_operator.DEVICE_PLUGIN}")
+# Namespace and label of whose pods are looked for.
+AGENT = (SYSTEM_NAMESPACE, "app.kubernetes.io/name=nodemend-agent")
+PLUGIN = (gpu_operator.NAMESPACE, f"app={gpu_operator.DEVICE_PLUGIN}")
 WORK_PODS, GPUS_A_POD = 2, 2
 _CLOSED_WITHIN_S = 120.0
 _UP_WITHIN_S = 90.0
@@ -150,13 +151,6 @@ class Stage:
         one = self.incident()
         return one.status.attempts[-1].message if one is not None and one.status.attempts else ""
 
-    def pods(self, selector: Sequence[str]) -> list[Pod]:
-        return list(
-            msgspec.json.decode(
-                self.sandbox.kubectl("get", "pods", *selector, "-o", "json"), type=_Pods
-            ).items
-        )
-
     def until(self, true: Callable[[], bool], what: str, timeout_s: float = _UP_WITHIN_S) -> None:
         """Wait until it is so. Raises AssertionError with the story."""
         assert self.watching.wait_for(true, timeout_s), f"waited {timeout_s:g} s for {what}\n{self.story()}"
@@ -193,7 +187,7 @@ def standing(sandbox: Sandbox, node: KubeletNode) -> Iterator[Stage]:
         for controller in start_controller(sandbox, sinks={SINK: receiver}, settings=_CONTROLLER):
             afterwards.callback(controller.stop)
         replace_agent(sandbox)
-        sandbox.kubectl("wait", "pod", *AGENT, "--for=condition=Ready", "--timeout=90s", timeout_s=120)
+        stage.until(lambda: _is_ready(pods(sandbox, *AGENT)), "the agent's pod to be Ready")
         yield stage
 
 
@@ -215,13 +209,28 @@ def _borrow_kernel_log() -> RealKernelLog | str:
         return str(error)
 
 
+def pods(sandbox: Sandbox, namespace: str, selector: str = "") -> list[Pod]:
+    """List pods, those that are going included."""
+    raw = sandbox.admin.get(paths.pods(namespace), {"labelSelector": selector})
+    return list(msgspec.json.decode(raw, type=_Pods).items)
+
+
 def replace_agent(sandbox: Sandbox) -> None:
-    """Let the DaemonSet make its pod anew; returns when that one is there. Raises KubectlError."""
-    sandbox.kubectl("delete", "pod", *AGENT, "--wait")
+    """Let the DaemonSet make its pod anew; returns when that one is there alone."""
+    old = {pod.metadata.uid for pod in pods(sandbox, *AGENT)}
+    for pod in pods(sandbox, *AGENT):
+        sandbox.admin.delete(paths.pod(SYSTEM_NAMESPACE, pod.metadata.name))
     deadline = time.monotonic() + _UP_WITHIN_S
-    while not sandbox.kubectl("get", "pod", *AGENT, "-o", "name"):
+    while not (now := {pod.metadata.uid for pod in pods(sandbox, *AGENT)}) or now & old:
         assert time.monotonic() < deadline, "the DaemonSet made no new pod"
         time.sleep(0.2)
+
+
+def _is_ready(found: Sequence[Pod]) -> bool:
+    return bool(found) and all(
+        any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+        for pod in found
+    )
 
 
 def configure(sandbox: Sandbox, more: Mapping[str, Any]) -> None:
@@ -232,19 +241,18 @@ def configure(sandbox: Sandbox, more: Mapping[str, Any]) -> None:
 
 def _agent_settings(sandbox: Sandbox) -> dict[tuple[str, str], str]:
     """Give agent.toml by namespace and name of the ConfigMap that holds it."""
-    daemonset = json.loads(
-        sandbox.kubectl("get", "daemonset", "nodemend-agent", "-n", SYSTEM_NAMESPACE, "-o", "json")
-    )
+    daemonsets = paths.collection("apps", "v1", "daemonsets", SYSTEM_NAMESPACE)
+    daemonset = json.loads(sandbox.admin.get(paths.member(daemonsets, "nodemend-agent")))
     volumes = daemonset["spec"]["template"]["spec"]["volumes"]
     (config,) = (volume["configMap"]["name"] for volume in volumes if "configMap" in volume)
-    found = {}
-    for namespace, name in ((SYSTEM_NAMESPACE, config), (REPAIRS, "nodemend-agent")):
-        held = json.loads(sandbox.kubectl("get", "configmap", name, "-n", namespace, "-o", "json"))
-        found[namespace, name] = held["data"]["agent.toml"]
-    return found
+    held = {(SYSTEM_NAMESPACE, config), (REPAIRS, "nodemend-agent")}
+    return {key: json.loads(sandbox.admin.get(_config_map(*key)))["data"]["agent.toml"] for key in held}
 
 
 def _write_agent_settings(sandbox: Sandbox, settings: Mapping[tuple[str, str], str]) -> None:
-    for (namespace, name), text in settings.items():
-        patch = json.dumps({"data": {"agent.toml": text}})
-        sandbox.kubectl("patch", "configmap", name, "-n", namespace, "--type=merge", "-p", patch)
+    for key, text in settings.items():
+        sandbox.admin.patch(_config_map(*key), {"data": {"agent.toml": text}}, PatchType.MERGE)
+
+
+def _config_map(namespace: str, name: str) -> str:
+    return paths.member(paths.collection("", "v1", "configmaps", namespace), name)

@@ -24,6 +24,7 @@ from tests.cluster.real_node import (
     SYSTEM_NAMESPACE,
     WORK_PODS,
     Stage,
+    pods,
     standing,
 )
 
@@ -60,12 +61,12 @@ def _done(events: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 def test_a_kernel_record_takes_a_real_node_out_and_a_reboot_brings_it_back(stage: Stage) -> None:
     """XID 79: condition, cordon and taint, the pods evicted and kept waiting, Jobs on the kubelet, the node as found."""
     stage.set_policy(taint="always")
-    pods = {pod.metadata.uid: f"team-a/{pod.metadata.name}" for pod in stage.await_work()}
+    work = {pod.metadata.uid: f"team-a/{pod.metadata.name}" for pod in stage.await_work()}
     stage.until(
-        lambda: sorted(stage.holders()) == sorted([*pods.values()] * GPUS_A_POD), "their GPUs to be held"
+        lambda: sorted(stage.holders()) == sorted([*work.values()] * GPUS_A_POD), "their GPUs to be held"
     )
     before, boot_id, since = stage.before(), stage.node.boot_id, len(stage.sandbox.audit_events())
-    agent = stage.pods(AGENT)[0].metadata
+    agent = pods(stage.sandbox, *AGENT)[0].metadata
     waiting: list[str] = []
 
     def replacements_wait(scene: Scene) -> str | None:
@@ -99,7 +100,7 @@ def test_a_kernel_record_takes_a_real_node_out_and_a_reboot_brings_it_back(stage
     assert "8 found, 8 answer, 8 demanded" in stage.validation()
     assert stage.before() == before
     assert stage.node.read().status.node_info.boot_id == stage.node.boot_id != boot_id
-    assert pods.keys().isdisjoint(pod.metadata.uid for pod in stage.await_work())
+    assert work.keys().isdisjoint(pod.metadata.uid for pod in stage.await_work())
     _assert_who_wrote_what(stage, since, agent.name)
 
 
@@ -132,7 +133,7 @@ def _assert_who_wrote_what(stage: Stage, since: int, agent_pod: str) -> None:
         if e["verb"] == "create" and e["objectRef"]["resource"] == "jobs"
     ]
     assert {e["user"]["username"] for e in jobs} == {CONTROLLER_USER}
-    ran = stage.pods(("-n", REPAIRS))
+    ran = pods(stage.sandbox, REPAIRS)
     assert {(pod.spec.node_name, pod.status.phase) for pod in ran} == {(name, "Succeeded")}
 
 
@@ -141,7 +142,7 @@ def test_one_gpu_of_a_real_node_is_reset_while_the_node_runs_on(stage: Stage) ->
     stage.set_policy(taint="auto")
     stage.await_work()
     before, boot_id = stage.before(), stage.node.boot_id
-    plugin = [pod.metadata.uid for pod in stage.pods(PLUGIN)]
+    plugin = [pod.metadata.uid for pod in pods(stage.sandbox, *PLUGIN)]
     uuid = stage.node.gpus[SICK].uuid
 
     def let_go(scene: Scene) -> str | None:
@@ -176,7 +177,7 @@ def test_one_gpu_of_a_real_node_is_reset_while_the_node_runs_on(stage: Stage) ->
     assert stage.node.boot_id == boot_id == stage.node.read().status.node_info.boot_id
     stage.until(lambda: stage.before() == before, "the Node as it was found")
     assert stage.before()["labels"][DEPLOY_DEVICE_PLUGIN] == "true"
-    again = [pod.metadata.uid for pod in stage.pods(PLUGIN)]
+    again = [pod.metadata.uid for pod in pods(stage.sandbox, *PLUGIN)]
     assert len(again) == 1
     assert again != plugin
     health = stage.watching.healths.get(stage.node.name)
