@@ -19,7 +19,7 @@ from cli.release_nodes import clean_nodes, read_healths, read_nodes
 from cli.release_plan import OwnedNode, Trace, Wanted, doubt_lines, left_words, trace, trace_lines
 from cli.uninstall_incidents import Incidents, release_health
 from cli.uninstall_objects import Objects, few
-from cli.uninstall_plan import OTHERS, PROGRAMS, RIGHTS, Thing, incident_lines, to_pause
+from cli.uninstall_plan import ALL, JOBS, OTHERS, PROGRAMS, RIGHTS, Thing, incident_lines, to_pause
 from cli.uninstall_rights import check_rights, needed
 from kube.api import Api
 from kube.clock import Clock
@@ -114,10 +114,11 @@ class _Uninstall:
         objects.wait_until_gone(crds)
 
     def _end_programs(self) -> None:
-        """End what decides and what publishes, then take their rights: one that outlives its pod can write nothing."""
+        """End what decides, publishes and repairs, then take their rights: one that outlives its pod can write nothing."""
         programs = self._objects.find(PROGRAMS)
         self._objects.delete(programs)
         self._objects.wait_for_pods(programs)
+        self._objects.delete(self._objects.find(JOBS))
         rights = self._objects.find(RIGHTS)
         self._objects.delete(rights)
 
@@ -158,7 +159,7 @@ class _Uninstall:
         objects = self._objects
         lines = [
             f"{kind.title} deleted: {', '.join(sorted(one.name for one in found))}"
-            for kind in (*PROGRAMS, *RIGHTS, *OTHERS)
+            for kind in ALL
             if (found := objects.find([kind]))
         ]
         for one in objects.find_namespaces():
@@ -182,7 +183,7 @@ class _Uninstall:
         objects = self._objects
         traces = [self._look(node) for node in read_nodes(self._api, self._clock, odd)]
         left = [*map(left_words, traces), *doubt_lines(traces)]
-        things: list[Thing] = objects.find((*PROGRAMS, *RIGHTS, *OTHERS))
+        things: list[Thing] = objects.find(ALL)
         if not self._options.keep_crds:
             things += objects.find_crds()
         left += [str(one) for one in things]

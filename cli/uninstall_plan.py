@@ -80,6 +80,8 @@ PROGRAMS = (
     Kind(title="Deployment", group="apps", plural="deployments", names=("nodemend-controller",)),
     Kind(title="DaemonSet", group="apps", plural="daemonsets", names=("nodemend-agent",)),
 )
+# Ended next: a repair that has not begun must not begin on a Node that was given back.
+JOBS = (Kind(title="Job", group="batch", plural="jobs", selector=INCIDENT_LABEL),)
 # Taken away before a Node is cleaned: a program that outlives its pod, where nobody reaches the machine, writes no more.
 RIGHTS = (
     Kind(
@@ -92,7 +94,6 @@ RIGHTS = (
     Kind(title="RoleBinding", group=_RBAC, plural="rolebindings", names=_PROGRAMS),
 )
 OTHERS = (
-    Kind(title="Job", group="batch", plural="jobs", selector=INCIDENT_LABEL),
     Kind(
         title="ClusterRole",
         group=_RBAC,
@@ -120,6 +121,7 @@ OTHERS = (
     Kind(title="ServiceAccount", group="", plural="serviceaccounts"),
 )
 NAMESPACE = Kind(title="Namespace", group="", plural="namespaces", namespaced=False)
+ALL = (*PROGRAMS, *JOBS, *RIGHTS, *OTHERS)
 CRD = Kind(
     title="CustomResourceDefinition",
     group="apiextensions.k8s.io",

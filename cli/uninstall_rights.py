@@ -6,7 +6,7 @@ import msgspec
 
 from cli.failure import Exit, Failure
 from cli.release_tries import ADMIN, tried
-from cli.uninstall_plan import CRD, OTHERS, PROGRAMS, RIGHTS
+from cli.uninstall_plan import ALL, CRD
 from kube.api import Api
 from kube.clock import Clock
 from kube.nodehealth import GROUP
@@ -47,9 +47,9 @@ def needed(namespace: str) -> Iterator[Right]:
     yield Right(verb="get", resource="leases", group="coordination.k8s.io", namespace=namespace)
     for resource in ("nodehealths", "remediations", "remediationpolicies"):
         yield from (Right(verb=verb, resource=resource, group=GROUP) for verb in ("list", "patch"))
-    for kind in (*PROGRAMS, *RIGHTS, *OTHERS, CRD):
+    for kind in (*ALL, CRD):
         yield from (Right(verb=verb, resource=kind.plural, group=kind.group) for verb in ("list", "delete"))
-    for kind in (*PROGRAMS, *RIGHTS, *OTHERS, CRD):
+    for kind in (*ALL, CRD):
         if kind.names or kind is CRD:
             yield Right(verb="get", resource=kind.plural, group=kind.group)
 

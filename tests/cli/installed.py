@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from cli.uninstall_plan import CRD, OTHERS, PART_OF, PROGRAMS, RIGHTS, Kind
+from cli.uninstall_plan import ALL, CRD, PART_OF, PROGRAMS, RIGHTS, Kind
 from controller import node_patch
 from controller.incident import Mark, read_mark
 from controller.steps import Restore
@@ -130,7 +130,7 @@ class Installation(Cluster):
         super().__init__(self.installed)
         self.leader = Leader(self.api, self.clock)
         self.clock.clock = msgspec.structs.replace(self.clock.clock, sleep=self._sleep)
-        for kind in (*PROGRAMS, *RIGHTS, *OTHERS):
+        for kind in ALL:
             self._add(kind, f"nodemend-{kind.plural[:4]}", SYSTEM, labels={PART_OF: "nodemend"})
         self._add(PROGRAMS[1], "nodemend-agent", SYSTEM)
         self._add(RIGHTS[0], "nodemend-agent", SYSTEM)

@@ -25,7 +25,7 @@ def position(cluster: Installation, method: str, part: str) -> int:
 
 
 def test_everything_goes_in_the_order_that_is_safe() -> None:
-    """Paused, cancelled, programs ended, rights taken, Nodes cleaned, objects, namespaces, and the CRDs last."""
+    """Paused, cancelled, programs and Jobs ended, rights taken, Nodes cleaned, objects, namespaces, and the CRDs last."""
     cluster = installation()
     cluster.lead()
     answer = cluster.uninstall()
@@ -36,6 +36,7 @@ def test_everything_goes_in_the_order_that_is_safe() -> None:
         ("PATCH", f"/remediations/{INCIDENT}"),
         ("DELETE", "/deployments/"),
         ("DELETE", "/daemonsets/nodemend-agent"),
+        ("DELETE", "/jobs/"),
         ("DELETE", "/clusterrolebindings/"),
         ("PATCH", "/nodes/gpu-2/status"),
         ("DELETE", "/clusterroles/"),
