@@ -93,7 +93,8 @@ def test_the_leader_lease_keeps_its_name(sandbox: Sandbox) -> None:
 
 
 def test_workloads_are_what_a_cluster_needs(sandbox: Sandbox) -> None:
-    """The agent goes where it is needed and never all at once; the controller stands twice, off the GPU nodes."""
+    """The agent goes where it is needed and never all at once; the controller stands twice, off the GPU nodes, beside the
+    control plane where there is no other place."""
     objects = built(sandbox, "base")
     agent = find(objects, "DaemonSet", "nodemend-agent")["spec"]
     controller = find(objects, "Deployment", "nodemend-controller")["spec"]
@@ -108,6 +109,9 @@ def test_workloads_are_what_a_cluster_needs(sandbox: Sandbox) -> None:
     assert controller["replicas"] == 2
     assert term["matchExpressions"] == [
         {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
+    ]
+    assert [one["key"] for one in controller["template"]["spec"]["tolerations"]] == [
+        "node-role.kubernetes.io/control-plane"
     ]
     for template in (pod, controller["template"]["spec"]):
         (container,) = template["containers"]

@@ -85,7 +85,7 @@ def test_the_controllers_stand_apart(base: list[dict[str, Any]]) -> None:
         pytest.param(AGENT, {("TCP", 443), ("TCP", 6443)}, id="the agent: the API server"),
         pytest.param(
             CONTROLLER,
-            {("TCP", 443), ("TCP", 6443), ("UDP", 53), ("TCP", 53)},
+            {("TCP", 443), ("TCP", 6443), *((way, port) for way in ("UDP", "TCP") for port in (53, 5353))},
             id="the controller: the API server, DNS and receivers of pages",
         ),
     ],
