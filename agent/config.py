@@ -61,7 +61,8 @@ class KernelLogSection(Section, frozen=True, kw_only=True):
 class NvmlSection(Section, frozen=True, kw_only=True):
     """What is asked of the driver. `driver_root` is the root of the file system that holds its user space.
 
-    A call that has not come back after `call_deadline` is a hung one; a round of calls takes place every `period`.
+    A call that has not come back after `call_deadline` is a hung one (nvmlInit, which brings up every GPU, has a minute at
+    least); a round of calls takes place every `period`.
     """
 
     enabled: bool = True

@@ -154,7 +154,7 @@ def one_round(
     woken = threading.Event()
     feed = NvmlFeed(section, clock, Random(), woken.set, times=times)  # noqa: S311 - jitter, not a secret
     times = times or timing(section)
-    longest_s = times.start_s + times.deadline_s + times.end_s + times.kill_s
+    longest_s = times.start_s + times.init_s + times.deadline_s + times.end_s + times.kill_s
     deadline = clock.monotonic() + longest_s
     seen: list[Observation] = []
     try:

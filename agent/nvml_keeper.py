@@ -28,6 +28,7 @@ from checks.observation import (
     NvmlEvent,
     NvmlFailed,
     NvmlHung,
+    NvmlRead,
     NvmlReleased,
     Observation,
     SourceFailed,
@@ -80,6 +81,7 @@ class Keeper:
         self._start_at = self._again_at = float("-inf")
         self._quiet: dict[str, Quiet] = {}
         self._by_pci = False
+        self._missed: set[str] = set()
         self._failing: tuple[int, datetime] | None = None
         self._tries = 0
         self._backoff = Backoff(timing.back_off_s, LONGEST_BACK_OFF_S, random)
@@ -106,7 +108,8 @@ class Keeper:
         """Take what is wanted from now on."""
         quiet, before, self._wish = self.quiet, self._wish, wish
         self._readings.shown(wish.gpus)
-        self._quiet = lifted(self._quiet, wish.cleared_before, wish.clearings)
+        if (wish.cleared_before, wish.clearings) != (before.cleared_before, before.clearings):
+            self._quiet = lifted(self._quiet, wish.cleared_before, wish.clearings)
         if self.quiet != quiet and self._child is not None:
             self._child.ask_soon(now)
         if wish.release is None and before.release is not None:
@@ -276,13 +279,23 @@ class Keeper:
         read = self._readings.take(said, child.quiet, child=child.number, at=at)
         child.answered(now)
         self._failing, self._tries = None, 0
-        self._backoff.succeeded()
-        self._hang_backoff.succeeded()
+        if child.has_lasted(now):
+            self._backoff.succeeded()
+            self._hang_backoff.succeeded()
+            self._count_anew(child, read, now)
         self.spent_us = said.spent_us
         self._out += [read, SourceRead(source=NVML, seen_at=at)]
         for gpu in read.gpus:
             if gpu.pci and any(error.code == GPU_IS_LOST for error in gpu.errors):
                 self._leave_alone(gpu.pci, "GpuIsLost", now, at)
+
+    def _count_anew(self, child: Watch, read: NvmlRead, now: float) -> None:
+        """Let a fresh child look, once, for GPUs that sysfs shows and NVML did not count when it was initialised."""
+        missed = {part.pci for part in self._wish.gpus if part.pci} - {gpu.pci for gpu in read.gpus}
+        if missed - self._missed:
+            self._start_at = now
+            child.explained = True
+        self._missed = missed
 
     def _failed(self, child: Watch, said: FailedSaid, now: float, at: datetime) -> None:
         first, since = self._failing or (child.number, at)

@@ -13,13 +13,14 @@ import msgspec
 from agent.nvml_wire import CallBegins, Order
 from checks.observation import NvmlHung
 
-_WAITS = "nvmlEventSetWait"
+_WAITS, _INITIALISES = "nvmlEventSetWait", "nvmlInit"
 START = "the start of the child process"
 ANSWER = "the answer of the child process"
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds. `start_s` is for a new process until its first call; no round takes longer than `round_s`.
+    """All in seconds. `start_s` is for a new process until its first call; no round takes longer than `round_s`. `init_s` is
+    for nvmlInit, which brings up every GPU in turn where no persistence daemon keeps them up.
 
     `end_s` after SIGTERM comes SIGKILL, `kill_s` after that the process is given up. The two back-offs are the first ones.
     """
@@ -27,6 +28,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float = 30.0
     deadline_s: float = 15.0
     start_s: float = 60.0
+    init_s: float = 60.0
     round_s: float = 600.0
     event_wait_s: float = 10.0
     end_s: float = 5.0
@@ -99,6 +101,10 @@ class Watch:
         """Whether its words still count."""
         return self.stage is Stage.UP and not self.explained
 
+    def has_lasted(self, now: float) -> bool:
+        """Tell whether it is past its first round: a process that ends after each first one is none to rely on."""
+        return now - self.started >= self._timing.period_s
+
     def ask(self, order: Order, quiet: Mapping[str, str], now: float, at: datetime) -> Ask:
         """Let it begin a round."""
         first = self.asked_at is None and now == self.started
@@ -124,8 +130,11 @@ class Watch:
         if not said.call:
             self._calls.pop(said.t, None)
             return
-        waits_s = self._timing.event_wait_s if said.call.startswith(_WAITS) else 0.0
-        deadline_s = self._timing.deadline_s + waits_s
+        deadline_s = self._timing.deadline_s
+        if said.call.startswith(_WAITS):
+            deadline_s += self._timing.event_wait_s
+        elif said.call.startswith(_INITIALISES):
+            deadline_s = max(deadline_s, self._timing.init_s)
         self._calls[said.t] = Call(call=said.call, pci=pci, since=now, at=at, deadline_s=deadline_s)
 
     def inside(self) -> Call | None:

@@ -60,7 +60,7 @@ def serve(root: str, voice: Voice) -> int:
     binding = Binding(lambda call, index, pci: voice.beat("round", call, index, pci))
     events = EventWatch(Binding(lambda call, index, pci: voice.beat("events", call, index, pci)), voice.say)
     rounds = Rounds(binding)
-    loaded: tuple[int, int, int] | None = None
+    loaded: tuple[str, int, int] | None = None
     listening = False
     for line in _orders(sys.stdin.fileno()):
         order = json.loads(line)

@@ -32,13 +32,16 @@ def find_library(root: str) -> str:
     )
 
 
-def identity(path: str) -> tuple[int, int, int]:
-    """Give what tells this file from another one at the same place. Raises LibraryMissing where it is gone."""
+def identity(path: str) -> tuple[str, int, int]:
+    """Give what tells this file from another one; its inode does not, since an overlay may change that.
+
+    Raises LibraryMissing where it is gone.
+    """
     try:
         found = os.stat(path)  # noqa: PTH116 - see the module's docstring
     except OSError as error:
         raise LibraryMissing(str(error)) from error
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return path, found.st_size, found.st_mtime_ns
 
 
 def resolve(root: str, path: str) -> str | None:

@@ -28,6 +28,7 @@ QUICK = Timing(
     period_s=0.3,
     deadline_s=1.0,
     start_s=20.0,
+    init_s=1.0,
     event_wait_s=0.2,
     end_s=0.3,
     kill_s=1.0,

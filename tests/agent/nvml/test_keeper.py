@@ -65,6 +65,15 @@ def test_what_lasts_within_its_deadline_is_no_hang() -> None:
     assert play.heard(NvmlHung) == []
 
 
+def test_bringing_up_all_gpus_may_take_longer_than_a_call() -> None:
+    """Without a persistence daemon nvmlInit boots the firmware of every GPU, one after the other."""
+    play = Play()
+    play.step()
+    play.call("nvmlInitWithFlags")
+    assert play.wait(59) == []
+    assert kinds(play.wait(3)) == [Terminate]
+
+
 def test_a_round_without_end_is_hung() -> None:
     """Calls that follow one another for ever are given up as well."""
     play = Play()
@@ -163,7 +172,7 @@ def test_beyond_a_few_that_cannot_be_killed_no_child_is_started() -> None:
     play = Play()
     play.step()
     for _ in range(MOST_LEFT):
-        play.call("nvmlInitWithFlags")
+        play.call("nvmlSystemGetDriverVersion")
         play.wait(16 + 5 + 6)
         assert play.keeper.left > 0
         while play.keeper.left < MOST_LEFT and Start not in kinds(play.step()):
@@ -244,6 +253,39 @@ def test_a_child_that_is_not_to_be_believed_is_replaced(tell: "object", said: st
         play.end("SIGTERM")
     assert play.heard(NvmlRead) == []
     assert Start in kinds(play.wait(2))
+
+
+def test_a_child_that_ends_after_each_first_round_is_no_hot_loop() -> None:
+    """One good round proves little: the pauses grow until a child has lasted."""
+    play, pauses = Play(), list[float]()
+    play.step()
+    for _ in range(8):
+        play.say(answer())
+        play.end("SIGSEGV")
+        began = play.now
+        while Start not in kinds(play.wait(0.5)):
+            pass
+        pauses.append(play.now - began)
+    assert pauses[0] < 3
+    assert pauses[-1] > 20
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_gpu_that_only_the_bus_shows_is_looked_for_by_one_fresh_child(lasts: bool) -> None:
+    """NVML counts once, when it is initialised: a GPU that the driver took up later needs another process."""
+    play = Play()
+    play.step()
+    seven = answer(gpu(0), gpu(1), count=2)
+    play.say(seven)
+    assert kinds(play.wait(31)) == [Ask]
+    play.say(seven)
+    assert kinds(play.step()) == [Terminate]
+    play.end("SIGTERM")
+    assert kinds(play.step()) == [Start, Ask]
+    assert play.heard(SourceFailed) == []
+    for _ in range(3):
+        play.say(seven if lasts else answer())
+        assert kinds(play.wait(31)) == [Ask]
 
 
 def test_an_answer_that_nobody_asked_for_is_garbage() -> None:

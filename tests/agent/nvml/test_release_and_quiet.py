@@ -146,6 +146,18 @@ def test_a_lost_gpu_is_asked_again_once_it_was_cleared() -> None:
     assert not play.orders[-1].quiet
 
 
+def test_a_clearing_counts_once() -> None:
+    """What is lost after it stays alone, even where this machine's clock lags behind the one that cleared."""
+    play = Play().begun()
+    cleared = msgspec.structs.replace(HERE, cleared_before=play.at + timedelta(hours=1))
+    play.want(cleared)
+    play.wait(30)
+    play.say(answer(gpu(0), gpu(1, LOST), gpu(2)))
+    play.want(msgspec.structs.replace(cleared, sick={"0000:03:00": "XID 79"}))
+    play.step()
+    assert play.orders[-1].quiet == ("0000:02:00", "0000:03:00")
+
+
 def test_a_gpu_that_never_answered_is_named_by_sysfs() -> None:
     """Quiet from the start, it has its address and place."""
     play = Play(wish=msgspec.structs.replace(HERE, sick={"0000:01:00": "XID 79"}))
