@@ -184,8 +184,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(f"real chain: {config.stash.get(_CHAIN, 'not run (no test ran)')}")
     if why := why_not_here():
         terminalreporter.write_line(f"real kubelet: not on this machine ({why})")
-    if "not faults" in str(config.getoption("markexpr")):
-        terminalreporter.write_line("phase x fault table: not run (uv run pytest -m faults runs it)")
     cases = os.environ.get("NODEMEND_OUTSIDE_CASES")
     terminalreporter.write_line(
         f"outside cases: NODEMEND_OUTSIDE_CASES={cases}"
