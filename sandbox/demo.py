@@ -3,6 +3,7 @@
 Act 1: one GPU falls off the bus; the node leaves service, is drained, rebooted, proven, tested and given back.
 Act 2: an application's XID; nothing may happen to its node. Act 3: half of the fleet fails at once; breaker and budget hold.
 The kernel records are raw records on each node's own pipe; reboots are simulated; everything else is the product itself.
+Where this machine can, the node of act 1 is a real kubelet's and runs the product's own image (`sandbox.demo_nodes`).
 Exit: 0 the loop closed and acts 2 and 3 held, 1 not, 3 this machine lacks something (named).
 """
 
@@ -22,12 +23,12 @@ from kube.clock import SYSTEM
 from kube.policy import PoolStatus
 from kube.remediation import Phase
 from kube.types import Lease
-from sandbox import actors, workloads
+from sandbox import actors, demo_nodes, workloads
 from sandbox.acts import loop_milestones, tainted
 from sandbox.cluster import KubectlError, Sandbox
 from sandbox.control_plane import NotReady
+from sandbox.demo_nodes import Chain, DemoNode
 from sandbox.install import install
-from sandbox.nodes import SimulatedNode, create
 from sandbox.programs import MissingProgramError
 from sandbox.receiver import Receiver
 from sandbox.stage import Stage
@@ -35,6 +36,8 @@ from sandbox.story import Reached, Story
 from sandbox.watching import Watching
 
 NODES = 8
+NAMES = tuple(f"gpu-{number}" for number in range(1, NODES + 1))
+BREAKS, WARNS, BREAK_TOGETHER = "gpu-3", "gpu-5", ("gpu-1", "gpu-2", "gpu-6", "gpu-7")
 LOOP_LIMIT_S = 120.0
 HOLD_S = 8.0
 APPLICATION_XID = (
@@ -62,6 +65,7 @@ class Report(msgspec.Struct, kw_only=True):
     budget_held: bool = False
     breaker_held: bool = False
     chain: str = "not run"
+    chain_reason: str = ""
     source: str = "raw kernel records on a named pipe per simulated node"
     reboot: str = "simulated"
     missing: list[str] = []
@@ -76,6 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep", action="store_true", help="keep the cluster up at the end until Enter is pressed"
     )
+    parser.add_argument(
+        "--chain",
+        type=Chain,
+        choices=list(Chain),
+        default=Chain.AUTO,
+        help="whether the node that breaks is a real kubelet's: where this machine can (auto), surely, or not at all (kwok)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
         parser.error(
@@ -85,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stage = Stage(sys.stdout)
     report = Report()
     try:
-        _play(stage, report, keep=arguments.keep)
+        _play(stage, report, chain=arguments.chain, keep=arguments.keep)
     except MissingProgramError as error:
         stage.fail(f"this machine lacks something: {error}")
         report.missing.append(str(error))
@@ -113,28 +124,28 @@ def _write(path: Path | None, report: Report) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
 
 
-def _play(stage: Stage, report: Report, *, keep: bool) -> None:
+def _play(stage: Stage, report: Report, *, chain: Chain, keep: bool) -> None:
     stage.heading("A real Kubernetes on this machine, with simulated GPU nodes")
     with Sandbox(progress=stage.say) as sandbox, Receiver(sandbox.state_dir / "receiver") as receiver:
-        report.chain = "kwok"
         log = (sandbox.state_dir / "demo.log").open("w")
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
         install(sandbox, overlay="enforce")
-        nodes = create(sandbox, [f"gpu-{number}" for number in range(1, NODES + 1)])
-        stage.say(f"{NODES} nodes of {nodes[0].platform.name}, {len(nodes[0].gpus)} GPUs each, are Ready")
-        workloads.start(sandbox, replicas=2 * NODES, gpus=2)
-        with (
-            actors.started(sandbox, nodes, receiver=receiver),
-            Watching(sandbox.admin, SYSTEM, receiver) as watching,
-        ):
-            if not _wait_until_watched(stage, sandbox, watching, nodes):
-                return
-            report.closed = _act_1(stage, report, watching, nodes[2])
-            report.application_xid_untouched = _act_2(stage, watching, nodes[4])
-            report.breaker_held, report.budget_held = _act_3(stage, watching, receiver, nodes)
-            stage.lines_to_look(sandbox.admin_kubeconfig, nodes[2].name)
-            if keep:
-                stage.wait_for_enter()
+        with demo_nodes.started(sandbox, NAMES, BREAKS, chain, stage.say) as nodes:
+            report.chain, report.chain_reason = nodes.chain, nodes.why_not_real
+            workloads.start(sandbox, replicas=2 * NODES, gpus=2)
+            with (
+                actors.started(sandbox, nodes.simulated, receiver=receiver, settings=demo_nodes.COMMANDS),
+                Watching(sandbox.admin, SYSTEM, receiver) as watching,
+            ):
+                if not _wait_until_watched(stage, sandbox, watching):
+                    return
+                report.closed = _act_1(stage, report, watching, nodes.by_name[BREAKS])
+                report.application_xid_untouched = _act_2(stage, watching, nodes.by_name[WARNS])
+                sick = [nodes.by_name[name] for name in BREAK_TOGETHER]
+                report.breaker_held, report.budget_held = _act_3(stage, watching, receiver, sick)
+                stage.lines_to_look(sandbox.admin_kubeconfig, BREAKS)
+                if keep:
+                    stage.wait_for_enter()
 
 
 def _leads(sandbox: Sandbox) -> bool:
@@ -145,14 +156,12 @@ def _leads(sandbox: Sandbox) -> bool:
     return bool(msgspec.json.decode(lease, type=Lease).spec.holder_identity)
 
 
-def _wait_until_watched(
-    stage: Stage, sandbox: Sandbox, watching: Watching, nodes: list[SimulatedNode]
-) -> bool:
+def _wait_until_watched(stage: Stage, sandbox: Sandbox, watching: Watching) -> bool:
     def ready() -> bool:
         conditions = [node.condition("GpuXidError") for node in watching.nodes.values()]
         looked = sum(1 for condition in conditions if condition and condition.status == "False")
         working = sum(1 for pod in watching.pods.values() if pod.status.phase == "Running")
-        return looked == len(nodes) and working == 2 * NODES and _leads(sandbox)
+        return looked == NODES and working == 2 * NODES and _leads(sandbox)
 
     if watching.wait_for(ready, 60):
         stage.say("every node is watched (GpuXidError=False), 16 pods run, the controller leads")
@@ -161,7 +170,7 @@ def _wait_until_watched(
     return False
 
 
-def _act_1(stage: Stage, report: Report, watching: Watching, node: SimulatedNode) -> bool:
+def _act_1(stage: Stage, report: Report, watching: Watching, node: DemoNode) -> bool:
     pods = len(watching.work_on(node.name))
     stage.heading(f"Act 1: a GPU of {node.name} falls off the bus; {pods} pods run there")
     story = Story(
@@ -188,7 +197,7 @@ def _phase(reached: Reached) -> LoopPhase:
     )
 
 
-def _act_2(stage: Stage, watching: Watching, node: SimulatedNode) -> bool:
+def _act_2(stage: Stage, watching: Watching, node: DemoNode) -> bool:
     stage.heading(
         f"Act 2: an application on {node.name} makes the driver report XID 31; the node must not be touched"
     )
@@ -221,9 +230,8 @@ def _act_2(stage: Stage, watching: Watching, node: SimulatedNode) -> bool:
 
 
 def _act_3(
-    stage: Stage, watching: Watching, receiver: Receiver, nodes: list[SimulatedNode]
+    stage: Stage, watching: Watching, receiver: Receiver, sick: Sequence[DemoNode]
 ) -> tuple[bool, bool]:
-    sick = [nodes[number] for number in (0, 1, 5, 6)]
     names = {node.name for node in sick}
     stage.heading(f"Act 3: {len(sick)} of {NODES} nodes fail in one instant; breaker and budget must hold")
     pods = {pod.metadata.uid for name in names for pod in watching.work_on(name)}

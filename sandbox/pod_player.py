@@ -221,7 +221,8 @@ def why_not_run(argv: Sequence[str], also_allowed: Sequence[tuple[str, ...]] = (
 def command_line(container: Container, node: SimulatedNode, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Give the command and environment of a container, with this machine's path in place of its termination message's.
 
-    `$(NAME)` is replaced as Kubernetes does, from the container's environment and the sandbox's own variables.
+    `$(NAME)` is replaced as Kubernetes does, from the container's environment and the sandbox's own variables. Programs of
+    the product's image are this machine's, `nodemend-agent` with the configuration that the image would find.
     """
     env = {NODE_DIR: str(node.root), POD_DIR: str(folder), "NODE_NAME": node.name}
     env |= {variable.name: variable.value for variable in container.env if variable.value}
@@ -230,7 +231,17 @@ def command_line(container: Container, node: SimulatedNode, folder: Path) -> tup
         re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)", lambda match: env.get(match[1], match[0]), word)
         for word in (*container.command, *container.args)
     ]
-    return [str(folder / "termination-log") if word == message else word for word in words], env
+    words = [str(folder / "termination-log") if word == message else word for word in words]
+    return _of_this_machine(words, folder / "agent.toml"), env
+
+
+def _of_this_machine(words: list[str], config: Path) -> list[str]:
+    match words:
+        case ["nodemend-agent", what, *rest]:
+            return [*AGENT_COMMAND, what, "--config", str(config), *rest]
+        case ["python3", *rest]:
+            return [sys.executable, *rest]
+    return words
 
 
 def _termination_message(folder: Path) -> str:

@@ -75,6 +75,39 @@ def test_a_command_finds_its_machine(alone: SimulatedNode, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("command", "runs", "why_not"),
+    [
+        pytest.param(
+            ["nodemend-agent", "validate", "--gpus", "8"],
+            [*AGENT_COMMAND, "validate", "--config", "CONFIG", "--gpus", "8"],
+            None,
+            id="the agent by its installed name judges the simulated machine",
+        ),
+        pytest.param(
+            ["python3", "-m", "sandbox.simulated_reboot", "--boot-id", "b"],
+            [*REBOOT_COMMAND, "--boot-id", "b"],
+            None,
+            id="the image's Python is this machine's",
+        ),
+        pytest.param(
+            ["nodemend-agent", "reboot", "--boot-id", "b"],
+            [*AGENT_COMMAND, "reboot", "--config", "CONFIG", "--boot-id", "b"],
+            "does not run",
+            id="a reboot of this machine is refused under any name",
+        ),
+    ],
+)
+def test_programs_of_the_image_are_this_machine_s(
+    alone: SimulatedNode, tmp_path: Path, command: list[str], runs: list[str], why_not: str | None
+) -> None:
+    """So the controller can be told the same commands for a simulated node and for a real one beside it."""
+    argv, _ = command_line(Container(name="c", command=tuple(command)), alone, tmp_path)
+
+    assert argv == [str(tmp_path / "agent.toml") if word == "CONFIG" else word for word in runs]
+    assert (why_not_run(argv) is None) is (why_not is None)
+
+
+@pytest.mark.parametrize(
     ("boot_id", "status", "asked"),
     [
         pytest.param(None, 0, True, id="the boot it was told to end still runs: it asks"),
