@@ -35,6 +35,7 @@ from kube.nodehealth import (
     SourceState,
     accepted_at,
 )
+from kube.store import version_of
 from kube.types import Node
 
 BOOT_ID_UNREADABLE = "BootIdUnreadable"
@@ -65,6 +66,7 @@ class Judging:
         self.release: Release | None = None
         self.boot_error = ""
         self.node_uid = ""
+        self._seen = ("", 0)
         self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
         self._around = Surroundings(boot_id="", nvml=config.nvml.enabled)
 
@@ -196,7 +198,14 @@ class Judging:
         return new
 
     def see(self, node: Node) -> bool:
-        """Take the labels of a fresh read of our Node; give whether they are new."""
+        """Take the labels of our Node, unless they are older than what was seen of it; give whether they are new.
+
+        The watch and the read of now and then may be answered by different servers, of which one lags behind.
+        """
+        seen = (node.metadata.uid, version_of(node.metadata.resource_version))
+        if seen[0] == self._seen[0] and seen[1] < self._seen[1]:
+            return False
+        self._seen = seen
         if node.metadata.labels == self._around.labels:
             return False
         self._around = msgspec.structs.replace(self._around, labels=node.metadata.labels)

@@ -4,8 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from agent.config import Config
+from agent.judging import Judging
 from agent.release import Wanted, wanted, why_not_held
 from kube.nodehealth import Release
+from kube.types import Node, ObjectMeta
 
 STATE = "nvidia.com/gpu-driver-upgrade-state"
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -56,6 +59,22 @@ def test_labels_of_the_node_keep_handles_off(labels: dict[str, str], named: str)
     why = why_not_held(labels)
     assert named in (why or "")
     assert (why is None) == (not named)
+
+
+def test_an_older_sight_of_the_node_takes_no_label_back() -> None:
+    """The half-minutely read may come from a server that lags behind the watch; a new Node object counts from its first."""
+    judging = Judging([], Config())
+
+    def shows(version: str, uid: str = "uid-1", **labels: str) -> bool:
+        metadata = ObjectMeta(name="gpu-1", uid=uid, resource_version=version, labels=labels)
+        return judging.see(Node(metadata=metadata))
+
+    assert shows("20", state="drain-required")
+    assert not shows("19")
+    assert judging.labels == {"state": "drain-required"}
+    assert shows("21", state="upgrade-done")
+    assert shows("3", uid="uid-2")
+    assert judging.labels == {}
 
 
 def test_an_incident_goes_before_labels_and_is_answered_by_its_own_word() -> None:
