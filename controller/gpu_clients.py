@@ -65,6 +65,14 @@ def still_on(node: Node, stopped: StoppedClients) -> tuple[ClientLabel, ...]:
     return tuple(one for one in stopped.labels if node.metadata.labels.get(one.key) == one.before)
 
 
+def left_off(node: Node) -> tuple[ClientLabel, ...]:
+    """Give whatever carries our word, whoever switched it off."""
+    labels = node.metadata.labels
+    if OFF not in labels.values():
+        return ()
+    return tuple(ClientLabel(key=key, before=ON) for key in CLIENT_LABELS if labels.get(key) == OFF)
+
+
 def still_off(node: Node, stopped: StoppedClients | None) -> tuple[ClientLabel, ...]:
     """Give those that carry our word, and so are ours to switch on again."""
     found = stopped.labels if stopped is not None else ()

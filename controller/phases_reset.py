@@ -229,9 +229,7 @@ def owed(
     if not is_open(remediation) and _may_be_resetting(looked, status):
         return ()
     steps: list[Step] = []
-    may_start = (
-        node is not None and name not in looked.owners and not _are_off_for_another(looked, remediation)
-    )
+    may_start = name not in looked.owners and not is_quiet_wanted(looked, name)
     if node is not None and may_start and (labels := still_off(node, status.stopped)):
         steps.append(
             StartClients(
@@ -248,11 +246,10 @@ def owed(
     return tuple(steps)
 
 
-def _are_off_for_another(looked: Survey, remediation: Remediation) -> bool:
-    other = looked.open_on(remediation.spec.node_name)
-    if other is None or other.metadata.name == remediation.metadata.name:
-        return False
-    return wants_quiet(other.status, last_repair(other.status))
+def is_quiet_wanted(looked: Survey, node: str) -> bool:
+    """Tell whether the node's open incident, as it is stored, wants the clients of its GPUs off now."""
+    one = looked.open_on(node)
+    return one is not None and wants_quiet(one.status, last_repair(one.status))
 
 
 def _settled(spec: NodeHealthSpec, remediation: Remediation, status: RemediationStatus) -> NodeHealthSpec:

@@ -15,6 +15,7 @@ import msgspec
 from controller.advance import advance
 from controller.incident import dealt_with, holds, is_open
 from controller.opening import candidates, open_incident
+from controller.orphans import put_back_orphans
 from controller.outbox import is_waiting
 from controller.phases_reset import owed
 from controller.policy_status import policy_statuses
@@ -79,7 +80,7 @@ def plan(fleet: Fleet, now: datetime) -> Plan:
     silenced, next_silence = silence(looked)
     saved, next_numbers = policy_statuses(looked)
     deleted, next_delete = _old(looked)
-    steps = [*taken, *silenced, *saved, *deleted]
+    steps = [*taken, *put_back_orphans(looked), *silenced, *saved, *deleted]
     times += [next_silence, next_numbers, next_delete]
     return Plan(
         steps=tuple(steps),

@@ -247,20 +247,20 @@ def test_a_closed_incident_puts_back_what_it_took(job: list[Job], steps: tuple[s
     assert decide(fleet).effects == steps
 
 
-def test_another_node_of_that_name_is_not_relabelled() -> None:
-    """Only the word to the agent is taken back, since its NodeHealth has the name."""
+def test_another_node_of_that_name_gets_on_what_somebody_copied_to_it() -> None:
+    """The incident itself takes back its word to the agent alone; our word on a Node that it does not know is an orphan."""
     fleet = quiet(phase=Phase.SUPERSEDED, closed_at=SEEN, attempts=(SUBMITTED,), marked=False)
     node = msgspec.structs.replace(
         fleet.nodes["gpu-1"],
         metadata=msgspec.structs.replace(fleet.nodes["gpu-1"].metadata, uid="uid-new"),
     )
     fleet = msgspec.structs.replace(fleet, nodes={**fleet.nodes, "gpu-1": node})
-    assert decide(fleet).effects == ("WriteSpec",)
+    assert decide(fleet).effects == ("WriteSpec", "StartClients")
 
 
 def test_a_release_of_somebody_else_is_left_alone() -> None:
-    """It is the driver upgrade's, or another incident's."""
-    theirs = msgspec.structs.replace(ASKED, by="reset-gpu-inc-9-1")
+    """It is the driver upgrade's, or a person's."""
+    theirs = msgspec.structs.replace(ASKED, by="alice")
     fleet = quiet(
         phase=Phase.CANCELLED,
         closed_at=SEEN,

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 
 from controller.gpu_clients import OFF
 from controller.incident import is_open, repairs
-from controller.steps import RunRepair, Step, StopClients
+from controller.orphans import put_back_orphans
+from controller.repairs import NODE_UID_ANNOTATION
+from controller.steps import RunRepair, StartClients, Step, StopClients
+from controller.survey import survey
+from kube.nodehealth import Release
 from kube.policy import BudgetPolicy
 from kube.remediation import CANCEL, Phase
 from tests import build as make
@@ -22,12 +26,15 @@ from tests.build import XID
 from tests.controller.core.gpu_node import (
     DAEMONSETS,
     EXPORTER,
+    JOB,
     LABELS,
+    OFF_LABELS,
     PLUGIN,
     finish_reset,
     follow,
     gpu_node,
     operate,
+    quiet,
 )
 from tests.controller.core.world import World
 
@@ -316,6 +323,47 @@ def test_whatever_happens_nothing_stays_switched_off(
     ]
     if not wanting:
         assert owed(world) == []
+
+
+@pytest.mark.parametrize("ticks", range(4, 14))
+def test_nothing_stays_off_where_the_story_was_deleted_and_the_fault_is_gone(ticks: int) -> None:
+    """No other incident comes to take over what a deleted one left; only its cordon waits for a person."""
+    world = a_world()
+    for number in range(ticks):
+        tick(world)
+        if number % 2:
+            help_along(world)
+    world.remediations.clear()
+    world.well()
+    settle(world)
+    assert owed(world) == []
+    assert not world.remediations
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_job_without_its_story_keeps_the_clients_off_until_it_ended(*, ended: bool) -> None:
+    """It may be at the very GPU that they would open."""
+    fleet = quiet(jobs=[make.job(JOB, complete=ended)], reported=[], node={"labels": OFF_LABELS})
+    uid = fleet.nodes["gpu-1"].metadata.uid
+    job = fleet.jobs[JOB]
+    job = msgspec.structs.replace(
+        job, metadata=msgspec.structs.replace(job.metadata, annotations={NODE_UID_ANNOTATION: uid})
+    )
+    alone = msgspec.structs.replace(fleet, remediations={}, jobs={JOB: job})
+    steps = put_back_orphans(survey(alone, make.NOW))
+    assert any(isinstance(step, StartClients) for step in steps) is ended
+
+
+def test_a_word_of_a_person_to_let_go_is_left_alone() -> None:
+    """Who resets a GPU by hand asks the agent for the driver the same way, and takes the word back alone."""
+    world = a_world(fault=False)
+    word = Release(by="alice", since=world.now)
+    held = world.healths["gpu-1"]
+    world.healths["gpu-1"] = msgspec.structs.replace(
+        held, spec=msgspec.structs.replace(held.spec, release=word)
+    )
+    settle(world)
+    assert owed(world) == ["release"]
 
 
 def test_labels_that_a_lost_incident_left_behind_are_known_as_ours() -> None:
