@@ -17,6 +17,7 @@ from agent.judge import CheckState, Surroundings, judge, restore
 from agent.kubelet_feed import Answer
 from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restored, take
 from agent.parts import Known, identity, learn, parts_of
+from agent.release import switched_off
 from agent.state_file import SavedCursor, State
 from checks.check import Check, Clearing
 from checks.condition import Condition, Status, Unreadable
@@ -67,6 +68,8 @@ class Judging:
         self.boot_error = ""
         self.node_uid = ""
         self._seen = ("", 0)
+        self.settled: frozenset[str] = frozenset()
+        """GPU Operator's labels that have said `false` since this Node was first seen: how it is run, and no work on it."""
         self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
         self._around = Surroundings(boot_id="", nvml=config.nvml.enabled)
 
@@ -205,6 +208,8 @@ class Judging:
         seen = (node.metadata.uid, version_of(node.metadata.resource_version))
         if seen[0] == self._seen[0] and seen[1] < self._seen[1]:
             return False
+        off = switched_off(node.metadata.labels)
+        self.settled = self.settled & off if seen[0] == self._seen[0] else off
         self._seen = seen
         if node.metadata.labels == self._around.labels:
             return False

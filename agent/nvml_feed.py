@@ -34,7 +34,7 @@ def wish_of(judging: Judging) -> Wish:
     return Wish(
         gpus=judging.inventory.parts,
         sick=sick_of(findings, judging.boot_id),
-        release=wanted(judging.labels, judging.release),
+        release=wanted(judging.labels, judging.release, judging.settled),
         cleared_before=judging.cleared_before,
         clearings=judging.clearings,
     )

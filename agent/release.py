@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from checks.nvml_word import PASSTHROUGH, WORKLOAD_LABEL
 from kube.nodehealth import Release
 
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
@@ -26,7 +27,8 @@ _AT_REST = frozenset(
 )
 DEPLOY = "nvidia.com/gpu.deploy."
 # The driver manager writes `paused-for-driver-upgrade`, the MIG manager `paused-for-mig-change`, each on every part that
-# runs here. `false` is written by people, and by a reset; it counts where it takes away the driver or those who hold it.
+# runs here. `false` is written by people, and by a reset; it counts where it takes away the driver or those who hold it, and
+# only where it was seen to be switched: for good it stands where the driver is the host's own or the plugin is another one.
 _PAUSED = "paused"
 _SWITCHED_OFF = ("client", "device-plugin", "driver", "operands")
 
@@ -38,21 +40,29 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-def wanted(labels: Mapping[str, str], release: Release | None) -> Wanted | None:
-    """Say who needs the driver free, an incident first; None where nobody does."""
+def wanted(
+    labels: Mapping[str, str], release: Release | None, settled: frozenset[str] = frozenset()
+) -> Wanted | None:
+    """Say who needs the driver free, an incident first; None where nobody does. `settled` labels say so for good."""
     if release is not None:
         return Wanted(why=f"asked by {release.by}", by=release.by)
-    why = why_not_held(labels)
+    why = why_not_held(labels, settled)
     return Wanted(why=why) if why is not None else None
 
 
-def why_not_held(labels: Mapping[str, str]) -> str | None:
+def why_not_held(labels: Mapping[str, str], settled: frozenset[str] = frozenset()) -> str | None:
     """Say which label of the Node keeps handles off, or None."""
+    if labels.get(WORKLOAD_LABEL) == PASSTHROUGH:
+        return f"the GPUs are handed to virtual machines ({WORKLOAD_LABEL}={PASSTHROUGH})"
     state = labels.get(UPGRADE_STATE, "")
     if state not in _AT_REST:
         return f"a driver upgrade is in progress ({UPGRADE_STATE}={state})"
-    for name, value in sorted(labels.items()):
-        part = name.removeprefix(DEPLOY)
-        if part != name and (value.startswith(_PAUSED) or (value == "false" and part in _SWITCHED_OFF)):
-            return f"GPU Operator keeps clients of the driver off this node ({name}={value})"
+    paused = {name for name, value in labels.items() if name.startswith(DEPLOY) and value.startswith(_PAUSED)}
+    for name in sorted(paused | (switched_off(labels) - settled)):
+        return f"GPU Operator keeps clients of the driver off this node ({name}={labels[name]})"
     return None
+
+
+def switched_off(labels: Mapping[str, str]) -> frozenset[str]:
+    """Give the labels that say `false` of the driver, or of those who hold it."""
+    return frozenset(DEPLOY + part for part in _SWITCHED_OFF if labels.get(DEPLOY + part) == "false")

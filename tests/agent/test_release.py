@@ -6,6 +6,7 @@ import pytest
 
 from agent.config import Config
 from agent.judging import Judging
+from agent.nvml_feed import wish_of
 from agent.release import Wanted, wanted, why_not_held
 from kube.nodehealth import Release
 from kube.types import Node, ObjectMeta
@@ -51,6 +52,12 @@ PAUSED = "paused-for-driver-upgrade"
         pytest.param({f"{DEPLOY}device-plugin": "false"}, "device-plugin", id="the plugin is switched off"),
         pytest.param({f"{DEPLOY}operands": "false"}, "operands", id="everything is switched off"),
         pytest.param({f"{DEPLOY}dcgm": "false"}, "", id="a node without DCGM is a node as others"),
+        pytest.param(
+            {"nvidia.com/gpu.workload.config": "vm-passthrough"},
+            "vm-passthrough",
+            id="the GPUs go to virtual machines, and cannot be unbound while somebody holds them",
+        ),
+        pytest.param({"nvidia.com/gpu.workload.config": "container"}, "", id="the GPUs stay here"),
         pytest.param({f"x.{DEPLOY}driver": "false"}, "", id="a label of somebody else is none of these"),
     ],
 )
@@ -75,6 +82,28 @@ def test_an_older_sight_of_the_node_takes_no_label_back() -> None:
     assert shows("21", state="upgrade-done")
     assert shows("3", uid="uid-2")
     assert judging.labels == {}
+
+
+def test_what_stands_switched_off_is_how_the_node_is_run_and_no_work_on_the_driver() -> None:
+    """A plugin or driver of one's own is said by the same label for good; only switching it off is an act."""
+    judging = Judging([], Config())
+    version = 10
+
+    def asks(uid: str = "uid-1", **parts: str) -> bool:
+        nonlocal version
+        version += 1
+        labels = {f"{DEPLOY}{part}": value for part, value in parts.items()}
+        metadata = ObjectMeta(name="gpu-1", uid=uid, resource_version=str(version), labels=labels)
+        judging.see(Node(metadata=metadata))
+        return wish_of(judging).release is not None
+
+    assert not asks(driver="false")
+    assert not asks(driver="false", dcgm="true")
+    assert asks(driver="false", operands="false"), "another one"
+    assert not asks(driver="true", operands="true")
+    assert asks(driver="false"), "it was on in between"
+    assert not asks(uid="uid-2", driver="false"), "a new Node object is seen for the first time"
+    assert asks(driver=PAUSED, uid="uid-3"), "nobody pauses for good"
 
 
 def test_an_incident_goes_before_labels_and_is_answered_by_its_own_word() -> None:
