@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import time
 import tomllib
 from collections.abc import Mapping
@@ -112,6 +113,7 @@ class Build:
         """Give buildah's command with a storage of its own: the user's images are never seen or touched."""
         storage = self._images / f"storage-{base.storage_driver}"
         if len(list(storage.glob("*-images/*"))) > _LAYERS_KEPT:
+            detach_below(storage)
             shutil.rmtree(storage)
         folders = ["--root", str(storage), "--runroot", str(self._scratch / "run")]
         return ["buildah", "--storage-driver", base.storage_driver, *folders]
@@ -163,6 +165,17 @@ class Build:
             )
         except long_command.CommandFailed as error:
             raise MissingProgramError(str(error)) from error
+
+
+def detach_below(folder: Path) -> None:
+    """Unmount everything in and below `folder`, innermost first: a build that was killed leaves its mounts behind."""
+    prefix = f"{folder.resolve()}/"
+    mounts = (
+        line.split()[4].encode().decode("unicode_escape")  # spaces are octal there (proc(5), mountinfo)
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    )
+    for mount in reversed([mount for mount in mounts if f"{mount}/".startswith(prefix)]):
+        subprocess.run(["umount", "--lazy", mount], check=True, timeout=30)
 
 
 def _copy_source(target: Path) -> dict[str, Any]:

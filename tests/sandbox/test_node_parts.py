@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from sandbox import cgroups, node_files
 from sandbox.image_base import Base
+from sandbox.image_build import detach_below
 from sandbox.kernel_log import KernelLog
 from sandbox.node_files import Network
 from sandbox.opened import Opened
@@ -133,3 +136,17 @@ def test_wheels_are_asked_for_by_the_base_s_python() -> None:
 
     assert {"--python-version=3.13", "--abi=cp313", "--abi=abi3", "--platform=any"} <= set(tags)
     assert base.image == "localhost/nodemend-base:x"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_what_a_killed_build_left_mounted_is_detached(tmp_path: Path) -> None:
+    """Mounts in mounts too; the folder can be removed then."""
+    storage = tmp_path / "the storage"
+    for folder in (storage / "overlay", storage / "overlay" / "merged"):
+        folder.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], check=True)
+
+    detach_below(storage)
+
+    shutil.rmtree(storage)
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
