@@ -105,7 +105,5 @@ def _real_node(sandbox: Sandbox, name: str, say: Say) -> Iterator[KubeletNode]:
 def _parts(say: Say) -> Parts:
     if why := why_not_here():
         raise MissingProgramError(why)
-    say(
-        "looking for kubelet and the product's image (the first time they are built, about four minutes on two cores)"
-    )
+    say("looking for kubelet and the product's image (built at the first run: about four minutes)")
     return find_or_build(say)
