@@ -94,6 +94,13 @@ class OwnNode:
         """
         self._doubted.set()
 
+    def hurry(self) -> bool:
+        """Try again now what failed: the server is known to answer. Give whether anything had. Any thread may call this."""
+        failed = self._backoff.failures > 0
+        if failed:
+            self._look_at = float("-inf")
+        return failed
+
     def step(self) -> float:
         """Read what is due; give the seconds until the next read."""
         now = self._clock.monotonic()

@@ -348,7 +348,9 @@ class Agent:
         ]
 
     def node_changed(self, change: StoreChange, node: Node | None) -> None:
-        """Take an event of our own Node: what it shows now, or that it is another one or gone."""
+        """Take an event of our own Node: what it shows now, that it is another one or gone, or that it was listed."""
+        if self.own_node.hurry():
+            self._writer_woken.set()
         if node is None or node.metadata.name != self._config.node_name:
             return
         if change is not StoreChange.DELETED and node.metadata.uid == self.judging.node_uid:

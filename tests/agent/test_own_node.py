@@ -1,14 +1,17 @@
-"""Which Node is ours: a doubt that comes while it is being read must not be lost."""
+"""Which Node is ours: no doubt that comes while it is being read is lost, and no time once the server answers again."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from agent.own_node import LOOK_S, Met, News, OwnNode, Seen
 from kube import paths
-from tests.agent.scene import NODE
-from tests.fakes import FakeApi, FakeClock
+from kube.api import Unavailable
+from kube.store import Change
+from tests.agent.scene import NODE, Scene
+from tests.fakes import FakeApi, FakeClock, request_to
 
 
 class MeanwhileApi(FakeApi):
@@ -49,3 +52,24 @@ def test_a_doubt_that_comes_during_a_look_is_acted_on_at_the_next_step(looks_bef
     clock.advance(2 * LOOK_S)
     own.step()
     assert isinstance(told[-1], Seen)
+
+
+def test_an_agent_that_started_in_an_outage_reads_its_node_as_soon_as_a_watch_hears_the_server(
+    tmp_path: Path,
+) -> None:
+    """Not after the rest of its pause: what it judged meanwhile is published at once. Where all is well, nothing is read."""
+    scene = Scene(tmp_path)
+    scene.api.fail_next(request_to("*", "/"), Unavailable("connection refused"), times=None)
+    scene.wait(60)
+    scene.read()
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.go()
+    scene.api.stop_failing()
+    scene.agent.node_changed(Change.SYNCED, None)
+    assert scene.agent.write_due()
+    scene.go()
+    assert scene.shown() == ("True", "GateStuck")
+    before = len(scene.api.requests)
+    scene.agent.node_changed(Change.SYNCED, None)
+    scene.go()
+    assert len(scene.api.requests) == before
