@@ -20,6 +20,7 @@ _RECORD = 8192 + 1024  # the longest that one read gives (Documentation/ABI/test
 _MOST_RECORDS = 100_000
 _ARRIVES_WITHIN_S = 1.0
 _TRIES = 5
+_LOOK_S = 0.1
 
 
 class KernelLogRefused(Exception):
@@ -43,17 +44,26 @@ def why_not_here(*, device: Path = DEVICE, proc: Path = Path("/proc")) -> str | 
 
 
 class RealKernelLog:
-    """The one loan of it. Raises KernelLogRefused where it is not for drills, or lent already."""
+    """The one loan of it, waited for at most `wait_s`. Raises KernelLogRefused where it is not for drills, or stays lent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wait_s: float = 0.0) -> None:
         if why := why_not_here():
             raise KernelLogRefused(why)
         self._claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        deadline = time.monotonic() + wait_s
+        while not self._claimed():
+            if time.monotonic() >= deadline:
+                self._claim.close()
+                raise KernelLogRefused("another sandbox uses this machine's kernel log just now")
+            time.sleep(_LOOK_S)
+
+    def _claimed(self) -> bool:
+        """Take the name that exists once, for as long as its socket is open (unix(7), abstract)."""
         try:
             self._claim.bind("\0nodemend-kernel-log")
         except OSError:
-            self._claim.close()
-            raise KernelLogRefused("another sandbox uses this machine's kernel log just now") from None
+            return False
+        return True
 
     def newest(self) -> int:
         """Give the sequence number of the newest record. Raises OSError."""

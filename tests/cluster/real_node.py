@@ -204,7 +204,7 @@ def _take_away(stage: Stage, settings: Mapping[tuple[str, str], str]) -> None:
 def _borrow_kernel_log() -> RealKernelLog | str:
     """Take this machine's own kernel log, or give the reason why that is not for drills."""
     try:
-        return RealKernelLog()
+        return RealKernelLog(wait_s=10.0)
     except KernelLogRefused as error:
         return str(error)
 
