@@ -79,6 +79,15 @@ def restore(check: Check, state: CheckState, findings: Sequence[Finding], boot_i
         return msgspec.structs.replace(state, broken=broken.sentence, traceback=broken.traceback)
 
 
+def is_outdated(state: CheckState, newer: Sequence[Finding], boot_id: str) -> bool:
+    """Tell whether a fault stands in this check's memory that a newer and whole account no longer holds."""
+    stand = {finding.key() for finding in newer}
+    return any(
+        finding.severity is Severity.FAULT and finding.boot_id == boot_id and finding.key() not in stand
+        for finding in state.findings
+    )
+
+
 def judge(
     check: Check,
     before: CheckState,

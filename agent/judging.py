@@ -13,14 +13,15 @@ from agent import node_health
 from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
-from agent.judge import CheckState, Surroundings, judge, restore
+from agent.judge import CheckState, Surroundings, is_outdated, judge, restore
 from agent.kubelet_feed import Answer
 from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restored, take
 from agent.parts import Known, identity, learn, parts_of
+from agent.publish import standing
 from agent.release import switched_off
 from agent.state_file import SavedCursor, State
 from checks.check import Check, Clearing
-from checks.condition import Condition, Status, Unreadable
+from checks.condition import Condition, Unreadable
 from checks.finding import Finding
 from checks.last_validated import Validated, validated
 from checks.nvml_word import NvmlObservation, in_order
@@ -63,6 +64,8 @@ class Judging:
         """What NVML said last in this boot."""
         self.validated: Validated | None = None
         self._accepted: datetime | None = None
+        self._resumed_at: datetime | None = None
+        """When the state was saved that all memories come from, as long as nothing else was judged."""
         self.offers = Offers()
         self.release: Release | None = None
         self.boot_error = ""
@@ -82,7 +85,7 @@ class Judging:
         """Begin with nothing latched, or with what was saved in this very boot; say why `saved` was not taken."""
         self._around = msgspec.structs.replace(self._around, boot_id=boot_id, blind=None)
         self.boot_error = ""
-        self.cursor = None
+        self.cursor = self._resumed_at = None
         self.sources = {}
         self.known, self.nvml = Known(), None
         if self.validated is None and saved is not None:
@@ -116,6 +119,7 @@ class Judging:
             )
         self.states = states
         self.cursor = saved.cursor.cursor() if saved.cursor is not None else None
+        self._resumed_at = saved.saved_at
         return None
 
     def go_on_from(self, position: int | None) -> None:
@@ -239,7 +243,7 @@ class Judging:
         self.node_uid = node.metadata.uid
         states = {
             check.name: msgspec.structs.replace(
-                self.states[check.name], condition=_standing(node, check.condition)
+                self.states[check.name], condition=standing(node, check.condition)
             )
             for check in self._checks
         }
@@ -249,14 +253,21 @@ class Judging:
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             if not self.offers.cards:
                 self.offers = restored(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
+            newer = node_health.is_newer(
+                health.status, self._resumed_at, self.cursor, boot_id=self.boot_id, node_uid=self.node_uid
+            )
             for check in self._checks if first else ():
                 ours = [finding for condition, finding in latched if condition == check.condition]
-                states[check.name] = restore(check, states[check.name], ours, self.boot_id)
+                state = states[check.name]
+                if newer and is_outdated(state, ours, self.boot_id):
+                    state = msgspec.structs.replace(state, memory=None)
+                states[check.name] = restore(check, state, ours, self.boot_id)
         self.states = states
 
     def judge(self, observations: Sequence[Observation], cursor: Cursor | None, now: datetime) -> bool:
         """Run all checks; give whether a condition is another than before."""
         before = self.conditions()
+        self._resumed_at = None if observations else self._resumed_at
         self._learn(observations)
         self.states = {
             check.name: judge(
@@ -378,17 +389,3 @@ class Judging:
             last_validated=self.validated,
             saved_at=now,
         )
-
-
-def _standing(node: Node, condition_type: str) -> Condition | None:
-    """Read a condition back as it stands on the Node; one in words that we do not know does not count."""
-    held = node.condition(condition_type)
-    if held is None or held.last_transition_time is None or held.status not in list(Status):
-        return None
-    return Condition(
-        type=held.type,
-        status=Status(held.status),
-        reason=held.reason,
-        message=held.message,
-        last_transition=held.last_transition_time,
-    )

@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from agent.host.kmsg import Cursor
 from checks.check import NotEvaluated
 from checks.condition import worst_first
 from checks.finding import Action, Effect, Finding, Part, PartKind, Severity, Urgency
+from checks.observation import KERNEL_LOG
 from kube.nodehealth import (
     HealthFinding,
     HealthPart,
@@ -277,6 +279,26 @@ def kernel_log_position(status: NodeHealthStatus, source: str, *, boot_id: str) 
     if status.omitted and all(row.severity == Severity.FAULT for row in status.findings):
         return None
     return next((state.sequence for state in status.sources if state.name == source), None)
+
+
+def is_newer(
+    status: NodeHealthStatus,
+    saved_at: datetime | None,
+    cursor: Cursor | None,
+    *,
+    boot_id: str,
+    node_uid: str,
+) -> bool:
+    """Tell whether this is a whole account of this boot that was written after our state was saved: the disk took none.
+
+    By the dates, and where the clock was set between them, by how far the kernel log had been read.
+    """
+    ours = status.boot_id == boot_id and status.node_uid == node_uid and not status.omitted
+    if not boot_id or not ours or status.observed_at is None or saved_at is None:
+        return False
+    position = kernel_log_position(status, KERNEL_LOG, boot_id=boot_id)
+    held = cursor.sequence if cursor is not None else -1
+    return status.observed_at > saved_at and (-1 if position is None else position) >= held
 
 
 def status_body(status: NodeHealthStatus) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import structlog
 from agent.config import PublishSection
 from agent.metrics import Metrics
 from agent.pacing import Backoff, TokenBucket, stretched
-from checks.condition import Condition
+from checks.condition import Condition, Status
 from kube import paths
 from kube.api import Api, ApiError, Conflict, Invalid, NotFound, PatchType, Unavailable
 from kube.clock import Clock
@@ -44,6 +44,20 @@ def differences(wanted: Sequence[Condition], removable: Collection[str], node: N
             found.append(f"{condition.type} is {held.status} ({held.reason})")
     found += [f"{name} no longer applies" for name in sorted(removable) if node.condition(name) is not None]
     return tuple(found)
+
+
+def standing(node: Node, condition_type: str) -> Condition | None:
+    """Read a condition back as it stands on the Node; one in words that we do not know does not count."""
+    held = node.condition(condition_type)
+    if held is None or held.last_transition_time is None or held.status not in list(Status):
+        return None
+    return Condition(
+        type=held.type,
+        status=Status(held.status),
+        reason=held.reason,
+        message=held.message,
+        last_transition=held.last_transition_time,
+    )
 
 
 def patch_body(

@@ -250,6 +250,9 @@ class Agent:
         if why_not:
             self.metrics.state_file_errors.inc()
             self._log.error("state.discarded", error=why_not)
+        self.judging.judge(
+            (), None, self._clock.now()
+        )  # what stands in the memories is held against NodeHealth
         self._log.info("boot.began", boot_id=boot_id, before=before, resumed=self.judging.cursor is not None)
         if not before and self._met is not None:
             self.judging.node_uid = ""  # what NodeHealth holds of this boot can be read back only now

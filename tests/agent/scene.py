@@ -99,6 +99,8 @@ def _take(words: list[str], seen: KernelRecord, standing: dict[tuple[str, str], 
                     held, last_seen=new.last_seen, count=held.count + 1, evidence=(seen.text,)
                 )
             standing[new.key()] = new
+        case ["OVER", reason, part]:
+            standing.pop(finding(reason, part, boot_id=seen.boot_id, at=seen.seen_at).key(), None)
         case _:
             pass
 

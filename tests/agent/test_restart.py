@@ -81,6 +81,47 @@ def test_an_old_state_file_beside_a_newer_nodehealth_loses_and_doubles_nothing(t
     assert scene.feed.began[0][1].sequence == 3
 
 
+def test_a_fault_that_ended_while_the_disk_was_full_stays_ended(tmp_path: Path) -> None:
+    """The file still holds it, NodeHealth was written later and does not: a restart never shows it again."""
+    scene = Scene(tmp_path).begun()
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.wait(60)
+    old = (scene.config.state_dir / "state.json").read_bytes()
+    scene.line("OVER GateStuck 0000:01:00")
+    scene.wait(60)
+    assert scene.shown() == ("False", "GateMoves")
+    (scene.config.state_dir / "state.json").write_bytes(old)
+    before = scene.patches()
+    scene.start()
+    scene.begun()
+    scene.wait(30)
+    statuses = {
+        condition["status"]
+        for write in scene.api.writes()
+        if write.path == paths.node_status(NODE)
+        for condition in write.body["status"]["conditions"]
+    }
+    assert (scene.shown(), scene.counts()) == (("False", "GateMoves"), {"GateSqueaks": 1})
+    assert scene.patches() - before <= 1
+    assert statuses == {"True", "False"}
+
+
+def test_a_fault_that_never_reached_nodehealth_stands_though_the_clock_went_back(tmp_path: Path) -> None:
+    """By their dates NodeHealth is the newer account; how far each had read the log tells that it is not."""
+    scene = Scene(tmp_path).begun()
+    scene.line("WARN GateSqueaks 0000:01:00")
+    scene.wait(60)
+    scene.clock.jump_wall(-3600)
+    scene.api.fail_next(request_to("*", "/"), Unavailable("connection refused"), times=None)
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.wait(10)
+    scene.api.stop_failing()
+    scene.start()
+    scene.begun()
+    assert scene.shown() == ("True", "GateStuck")
+
+
 def test_a_fault_of_an_earlier_boot_is_gone_after_the_reboot(tmp_path: Path) -> None:
     """A new boot id voids what was latched, in the state file and in NodeHealth alike."""
     scene = Scene(tmp_path).begun()
