@@ -279,9 +279,9 @@ class Keeper:
         read = self._readings.take(said, child.quiet, child=child.number, at=at)
         child.answered(now)
         self._failing, self._tries = None, 0
+        self._hang_backoff.succeeded()  # a hang takes its deadline each time, so this cannot spin
         if child.has_lasted(now):
             self._backoff.succeeded()
-            self._hang_backoff.succeeded()
             self._count_anew(child, read, now)
         self.spent_us = said.spent_us
         self._out += [read, SourceRead(source=NVML, seen_at=at)]
