@@ -207,10 +207,8 @@ class KubeletNode:
         return line
 
     def show_kernel_log(self, *, real: bool) -> None:
-        """Let pods that start from now on find this machine's own kernel log, or the simulated one. Raises NotReady."""
+        """Show this machine's own kernel log in the node, or the simulated one, from its next boot on."""
         self._host.real_kernel_log = real
-        make = "mknod -m 600 /dev/.kmsg c 1 11" if real else "ln -s /run/simulated/dev/kmsg /dev/.kmsg"
-        self.run("sh", "-c", f"{make} && mv -fT /dev/.kmsg /dev/kmsg")
 
     def read(self) -> Node:
         """Read the Node object. Raises NotFound and other ApiErrors."""

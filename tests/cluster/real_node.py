@@ -2,11 +2,11 @@
 
 The kernel log is this machine's own where that is for drills (`sandbox.real_kernel_log`), else the simulated one, and `log`
 says which. The agent's DaemonSet is as the product has it but for its configuration: what comes from the real log did not
-come from a kernel, so it counts as a drill, and only from one record on, which moves with each boot.
+come from a kernel, so it counts as a drill, and only from one record on, which moves with each boot. Between the one log and
+the other lies a reboot, since an agent goes on where it had read to in this boot.
 """
 
 import json
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -135,9 +135,10 @@ class Stage:
         health = self.watching.healths.get(self.node.name)
         return [part.held_by for part in health.status.parts if part.held] if health is not None else []
 
-    def condition(self, kind: str) -> str:
-        found = self.node.read().condition(kind)
-        return f"{found.status} {found.reason}" if found is not None else "absent"
+    def is_watched(self) -> bool:
+        """Tell whether the agent reports this boot."""
+        health = self.watching.healths.get(self.node.name)
+        return health is not None and health.status.boot_id == self.node.boot_id
 
     def incident(self) -> Remediation | None:
         """Give the newest incident."""
@@ -181,24 +182,23 @@ def standing(sandbox: Sandbox, node: KubeletNode) -> Iterator[Stage]:
         stage.set_policy(**_POLICY)
         node.show_kernel_log(real=isinstance(log, RealKernelLog))
         node.before_boot = stage.configure_agent
-        stage.configure_agent()
         gpu_operator.install_device_plugin(sandbox)
         workloads.start(sandbox, replicas=WORK_PODS, gpus=GPUS_A_POD, may_be_away="100%")
         for controller in start_controller(sandbox, sinks={SINK: receiver}, settings=_CONTROLLER):
             afterwards.callback(controller.stop)
-        replace_agent(sandbox)
-        stage.until(lambda: _is_ready(pods(sandbox, *AGENT)), "the agent's pod to be Ready")
+        node.reboot()
+        stage.until(stage.is_watched, "the agent to report this boot")
         yield stage
 
 
 def _take_away(stage: Stage, settings: Mapping[tuple[str, str], str]) -> None:
-    stage.node.before_boot = lambda: None
-    stage.node.show_kernel_log(real=False)
-    _write_agent_settings(stage.sandbox, settings)
-    replace_agent(stage.sandbox)
-    stage.set_policy(**dict.fromkeys([*_POLICY, "taint"]))
     stage.sandbox.kubectl("delete", "namespace", WORK_NAMESPACE, "--wait=false")
     stage.sandbox.kubectl("delete", "remediations", "--all", "--wait=false")
+    stage.set_policy(**dict.fromkeys([*_POLICY, "taint"]))
+    _write_agent_settings(stage.sandbox, settings)
+    stage.node.before_boot = lambda: None
+    stage.node.show_kernel_log(real=False)
+    stage.node.reboot()  # what was heard in the other log is of a boot that is over
 
 
 def _borrow_kernel_log() -> RealKernelLog | str:
@@ -213,24 +213,6 @@ def pods(sandbox: Sandbox, namespace: str, selector: str = "") -> list[Pod]:
     """List pods, those that are going included."""
     raw = sandbox.admin.get(paths.pods(namespace), {"labelSelector": selector})
     return list(msgspec.json.decode(raw, type=_Pods).items)
-
-
-def replace_agent(sandbox: Sandbox) -> None:
-    """Let the DaemonSet make its pod anew; returns when that one is there alone."""
-    old = {pod.metadata.uid for pod in pods(sandbox, *AGENT)}
-    for pod in pods(sandbox, *AGENT):
-        sandbox.admin.delete(paths.pod(SYSTEM_NAMESPACE, pod.metadata.name))
-    deadline = time.monotonic() + _UP_WITHIN_S
-    while not (now := {pod.metadata.uid for pod in pods(sandbox, *AGENT)}) or now & old:
-        assert time.monotonic() < deadline, "the DaemonSet made no new pod"
-        time.sleep(0.2)
-
-
-def _is_ready(found: Sequence[Pod]) -> bool:
-    return bool(found) and all(
-        any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
-        for pod in found
-    )
 
 
 def configure(sandbox: Sandbox, more: Mapping[str, Any]) -> None:

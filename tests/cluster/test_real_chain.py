@@ -96,7 +96,7 @@ def test_a_kernel_record_takes_a_real_node_out_and_a_reboot_brings_it_back(stage
         <= order.index("returned")
     )
     assert next(one.words for one in told if one.name == "quarantined") == "unschedulable, tainted"
-    assert stage.attempts() == [("reboot", "Succeeded"), ("revalidate", "Succeeded")]
+    assert stage.attempts() == [("reboot", "Succeeded"), ("revalidate", "Succeeded")], stage.story()
     assert "8 found, 8 answer, 8 demanded" in stage.validation()
     assert stage.before() == before
     assert stage.node.read().status.node_info.boot_id == stage.node.boot_id != boot_id
@@ -167,7 +167,7 @@ def test_one_gpu_of_a_real_node_is_reset_while_the_node_runs_on(stage: Stage) ->
     stage.until(lambda: bool(stage.driver.clients()), "the agent to hold the driver")
     stage.play(milestones, begin)
 
-    assert stage.attempts() == [("reset-gpu", "Succeeded"), ("revalidate", "Succeeded")]
+    assert stage.attempts() == [("reset-gpu", "Succeeded"), ("revalidate", "Succeeded")], stage.story()
     assert [stage.driver.resets(number) for number in range(8)] == [
         int(number == SICK) for number in range(8)
     ]
@@ -193,6 +193,6 @@ def test_a_gpu_that_nvml_has_lost_takes_the_node_out_and_a_reboot_brings_it_back
 
     stage.play(loop_milestones(boot_id, WORK_PODS, "GpuMissing"), lambda: stage.driver.lose(SICK))
 
-    assert stage.attempts() == [("reboot", "Succeeded"), ("revalidate", "Succeeded")]
+    assert stage.attempts() == [("reboot", "Succeeded"), ("revalidate", "Succeeded")], stage.story()
     assert "8 found, 8 answer, 8 demanded" in stage.validation()
     assert stage.before() == before
