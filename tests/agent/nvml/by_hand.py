@@ -51,7 +51,10 @@ class HandWorker(Worker):
         self.launch = launch
         self.hung: tuple[str, int] | None = None
         """The call that is to hang, and the index of its GPU (-1: none)."""
-        self._ending: set[int] = set()
+        self.ignores_sigterm = False
+        self._with_events = timing.event_wait_s > 0
+        self._signalled: dict[int, type[Action]] = {}
+        self._silent: set[tuple[int, type[Action] | None]] = set()
         self._time = time_of
 
         def make_keeper() -> Keeper:
@@ -97,42 +100,47 @@ class HandWorker(Worker):
     def _do(self, action: Action) -> None:
         super()._do(action)
         if isinstance(action, Terminate | Kill):
-            self._ending.add(action.child)
+            self._signalled[action.child] = type(action)
 
     def _listen(self) -> None:
         """Hand over at once what was heard, so that nothing new is asked before it was judged."""
         super()._listen()
+        self._signalled = {n: signal for n, signal in self._signalled.items() if n in self._processes}
         self._hand_over()
 
     def _wait(self, seconds: float) -> None:
+        """Wait for every word that is outstanding, and where there is none let the time pass."""
         poll = select.poll()
         for process in self._processes.values():
             if not process.at_end:
                 poll.register(process.fd, select.POLLIN)
-        patience_s = self._patience_s() if seconds else 0.0
-        if poll.poll(patience_s * 1000):
-            return
-        assert patience_s < PATIENCE_S, f"silent for {PATIENCE_S:g} s: {self._inside()}"
-        self._time.advance(seconds)
+        patience_s = max(map(self._patience_s, self._processes), default=0.0) if seconds else 0.0
+        heard = poll.poll(patience_s * 1000)
+        assert heard or patience_s < PATIENCE_S, f"silent for {PATIENCE_S:g} s: {self._inside()}"
+        if not heard or not (self.owed or self._signalled):
+            self._time.advance(seconds)
 
-    def _patience_s(self) -> float:
-        """Give how long a word of the children is waited for: none may be outstanding when the clock moves."""
-        awaited = any(self._awaits(number) for number in self._processes)
-        if any(self._hangs(number) for number in self._processes):
-            return SILENCE_S if awaited else 0.0
-        listening = any(isinstance(one, WatchedChild) and one.listens for one in self._processes.values())
-        return PATIENCE_S if awaited or listening else 0.0
-
-    def _awaits(self, number: int) -> bool:
+    def _patience_s(self, number: int) -> float:
+        """Give how long a word of this child is waited for: until it comes, but for one that hangs, and one at rest."""
         child = self._processes[number]
-        return number in self._ending or not isinstance(child, WatchedChild) or child.owes_answer
+        assert isinstance(child, WatchedChild)
+        signal = self._signalled.get(number)
+        by_round = self.hung == child.inside.get("round")
+        by_events = self.hung == child.inside.get("events") and not (child.owes_answer and signal is None)
+        if self.hung is None or signal is Kill or not (by_round or by_events):
+            owes = child.owes_answer or signal is not None
+            return PATIENCE_S if owes else self._events_patience_s(child)
+        if signal is Terminate and not by_round and not self.ignores_sigterm:
+            return PATIENCE_S
+        was_silent = (number, signal) in self._silent
+        self._silent.add((number, signal))
+        return 0.0 if was_silent else SILENCE_S
 
-    def _hangs(self, number: int) -> bool:
-        child = self._processes[number]
-        if self.hung is None or not isinstance(child, WatchedChild):
-            return False
-        elsewhere = number in self._ending or not child.owes_answer
-        return self.hung == child.inside.get("round") or (elsewhere and self.hung in child.inside.values())
+    def _events_patience_s(self, child: WatchedChild) -> float:
+        """Give the same for its other thread, which is in a call, or pauses, or did not begin yet."""
+        if not self._with_events:
+            return 0.0
+        return SILENCE_S if child.inside.get("events") == ("", -1) else PATIENCE_S
 
     def _inside(self) -> list[dict[str, tuple[str, int]]]:
         return [child.inside for child in self._processes.values() if isinstance(child, WatchedChild)]
@@ -170,6 +178,7 @@ class Hand:
         """Let a call hang."""
         self.fake.hang(call, gpu, blocks_sigterm=blocks_sigterm)
         self.worker.hung = (call, -1 if gpu is None else gpu)
+        self.worker.ignores_sigterm = blocks_sigterm
 
     def heal(self) -> None:
         self.fake.heal()

@@ -106,11 +106,6 @@ class WatchedChild(ChildProcess):
                 self.owes_answer = False
         return lines
 
-    @property
-    def listens(self) -> bool:
-        """Whether its other thread is in a call."""
-        return self.inside.get("events", ("", -1))[0] != ""
-
 
 class Nursery:
     def __init__(self, asks: socket.socket) -> None:
