@@ -95,8 +95,9 @@ def judge(
     around: Surroundings,
     settings: Mapping[str, Any],
     now: datetime,
+    watched_ms: int | None = None,
 ) -> CheckState:
-    """Judge one class anew."""
+    """Judge one class anew; `watched_ms` as in Context."""
     context = Context(
         now=now,
         boot_id=around.boot_id,
@@ -111,6 +112,7 @@ def judge(
         nvml=around.nvml,
         bus=around.bus,
         bus_error=around.bus_error,
+        watched_ms=watched_ms,
         settings={**check.default_settings, **settings},
     )
     judgement, broken, failures = _run(check, before, observations, context)

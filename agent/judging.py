@@ -4,7 +4,7 @@ Owned by one thread. Observations, inventory, clearings and the Node's own accou
 worth remembering come out. All knowledge belongs to a boot: with a new boot id everything latched is void.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -19,13 +19,14 @@ from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restor
 from agent.parts import Known, identity, learn, parts_of
 from agent.publish import standing
 from agent.release import switched_off
+from agent.sources import note, noted
 from agent.state_file import SavedCursor, State
 from checks.check import Check, Clearing
 from checks.condition import Condition, Unreadable
 from checks.finding import Finding
 from checks.last_validated import Validated, validated
 from checks.nvml_word import NvmlObservation, in_order
-from checks.observation import KERNEL_LOG, NvmlRead, Observation, RecordsLost, SourceFailed, SourceRead
+from checks.observation import KERNEL_LOG, NvmlRead, Observation
 from kube.nodehealth import (
     Expected,
     LastValidated,
@@ -41,8 +42,6 @@ from kube.store import version_of
 from kube.types import Node
 
 BOOT_ID_UNREADABLE = "BootIdUnreadable"
-# A damaged number in a record may look like a gap of any size; the schema's int64 must bear the sum.
-MOST_LOST = 2**53
 
 
 class Judging:
@@ -55,7 +54,7 @@ class Judging:
             for check in self._checks
         }
         self.states: Mapping[str, CheckState] = {check.name: CheckState() for check in self._checks}
-        self.sources: dict[str, SourceState] = {}
+        self.sources: Mapping[str, SourceState] = {}
         self.cursor: Cursor | None = None
         self.inventory = Inventory()
         self.inventory_error = ""
@@ -176,7 +175,9 @@ class Judging:
         cards = cards_of(self.inventory, self.known)
         self.offers = take(before, answer, cards, self._watched, now)
         if self.offers.error or not self.offers.tries:
-            self._note(POD_RESOURCES, readable=not self.offers.error, error=self.offers.error)
+            self.sources = note(
+                self.sources, POD_RESOURCES, readable=not self.offers.error, error=self.offers.error
+            )
         new_source = self.sources.get(POD_RESOURCES) != read_before
         return new_source or (before.cards, before.other) != (self.offers.cards, self.offers.other)
 
@@ -264,8 +265,14 @@ class Judging:
                 states[check.name] = restore(check, state, ours, self.boot_id)
         self.states = states
 
-    def judge(self, observations: Sequence[Observation], cursor: Cursor | None, now: datetime) -> bool:
-        """Run all checks; give whether a condition is another than before."""
+    def judge(
+        self,
+        observations: Sequence[Observation],
+        cursor: Cursor | None,
+        now: datetime,
+        watched_ms: int | None = None,
+    ) -> bool:
+        """Run all checks; give whether a condition is another than before. `watched_ms` as in Context."""
         before = self.conditions()
         self._resumed_at = None if observations else self._resumed_at
         self._learn(observations)
@@ -277,10 +284,11 @@ class Judging:
                 self._around,
                 self._settings[check.name],
                 now,
+                watched_ms,
             )
             for check in self._checks
         }
-        self._note_sources(observations)
+        self.sources = noted(self.sources, observations)
         self.cursor = cursor or self.cursor
         return self.conditions() != before
 
@@ -307,23 +315,6 @@ class Judging:
         if published is not None and published.gpus > held:
             self.validated = Validated(gpus=published.gpus, at=published.at)
             self._recount()
-
-    def _note_sources(self, observations: Iterable[Observation]) -> None:
-        for observation in observations:
-            match observation:
-                case SourceRead(source=name):
-                    self._note(name, readable=True)
-                case SourceFailed(source=name, error=error):
-                    self._note(name, readable=False, error=error)
-                case RecordsLost(source=name, count=count):
-                    held = self.sources.get(name, SourceState(name=name, readable=True))
-                    self.sources[name] = msgspec.structs.replace(held, lost=min(held.lost + count, MOST_LOST))
-                case _:
-                    pass  # a source that has records is followed by SourceRead
-
-    def _note(self, name: str, *, readable: bool, error: str = "") -> None:
-        held = self.sources.get(name, SourceState(name=name, readable=readable))
-        self.sources[name] = msgspec.structs.replace(held, readable=readable, error=error)
 
     def conditions(self) -> tuple[Condition, ...]:
         """Give the conditions to publish, one for each class that exists here and of which something can be said."""

@@ -131,6 +131,7 @@ class Agent:
         self._released: Released | None = None
         self._broken: dict[str, str] = {}
         self._judge_at = clock.monotonic()
+        self._judged_at: float | None = None
         self._open_at = clock.monotonic() + WAIT_FOR_NODE_S
 
     # Threads
@@ -250,9 +251,8 @@ class Agent:
         if why_not:
             self.metrics.state_file_errors.inc()
             self._log.error("state.discarded", error=why_not)
-        self.judging.judge(
-            (), None, self._clock.now()
-        )  # what stands in the memories is held against NodeHealth
+        # What stands in the memories is held against NodeHealth.
+        self.judging.judge((), None, self._clock.now(), 0)
         self._log.info("boot.began", boot_id=boot_id, before=before, resumed=self.judging.cursor is not None)
         if not before and self._met is not None:
             self.judging.node_uid = ""  # what NodeHealth holds of this boot can be read back only now
@@ -296,8 +296,10 @@ class Agent:
 
     def _judge(self, observations: Sequence[Observation], cursor: Cursor | None) -> None:
         before = self.judging.states
-        changed = self.judging.judge(observations, cursor, self._clock.now())
-        self._judge_at = self._clock.monotonic() + JUDGE_S
+        at = self._clock.monotonic()
+        watched_s = at - self._judged_at if self._judged_at is not None else 0.0
+        changed = self.judging.judge(observations, cursor, self._clock.now(), round(watched_s * 1000))
+        self._judged_at, self._judge_at = at, at + JUDGE_S
         read_at = [seen.seen_at for seen in observations if isinstance(seen, KernelRecord)]
         since = min(read_at) if changed and read_at else None
         self.publisher.want(self.judging.conditions(), self.judging.kept(), since)

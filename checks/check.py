@@ -48,6 +48,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     remembered. None = nobody says.
     `nvml`: whether this agent asks NVML at all. `bus`: the PCI addresses of the GPUs that sysfs shows, None while it could
     not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
+    `watched_ms`: how long this agent has watched since its judgement before, by a clock that nobody sets; 0 at its first.
+    None where there is no such clock: then the dates of the judgements must do.
     """
 
     now: datetime
@@ -63,6 +65,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     nvml: bool = False
     bus: tuple[str, ...] | None = None
     bus_error: str = ""
+    watched_ms: int | None = None
     settings: dict[str, Any] = {}
 
 

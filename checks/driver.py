@@ -161,7 +161,7 @@ class _Judging:
     def __init__(self, before: DriverMemory, context: Context) -> None:
         self._before = before
         self._context = context
-        self._elapsed_ms = watched_ms(before.at, context.now)
+        self._elapsed_ms = watched_ms(before.at, context)
         self._word = msgspec.structs.replace(before.word, silent_ms=before.word.silent_ms + self._elapsed_ms)
         paused = before.word.kind is Kind.RELEASED
         self._suspicions = Suspicions(before.suspicions, 0 if paused else self._elapsed_ms)
@@ -288,7 +288,9 @@ class _Judging:
         """Say what stands, and whether the rest is known to be well."""
         blind = self._why_not_well()
         blind_ms = 0
-        if blind is not None:  # counted from this word on, since the one before was good; 1: it has just begun
+        if (
+            blind is not None
+        ):  # counted from this word on, since the one before was good; 1: it has just begun
             blind_ms = self._before.blind_ms + self._elapsed_ms if self._before.blind_ms else 1
         patient = self._word.kind is not Kind.RELEASED and blind_ms < self._setting_ms(
             "unknown_after_seconds"

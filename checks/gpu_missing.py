@@ -133,7 +133,7 @@ class _Judging:
     def __init__(self, before: GpuMissingMemory, context: Context) -> None:
         self._before = before
         self._context = context
-        self._elapsed_ms = watched_ms(before.at, context.now)
+        self._elapsed_ms = watched_ms(before.at, context)
         silent_ms = before.word.silent_ms + self._elapsed_ms
         self._word = msgspec.structs.replace(before.word, silent_ms=silent_ms)
         self._counted, self._asked = before.counted, before.asked

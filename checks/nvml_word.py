@@ -47,11 +47,13 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind is Kind.READ and self.silent_ms < SILENT_MS
 
 
-def watched_ms(before: datetime | None, now: datetime) -> int:
-    """Give the milliseconds from one judgement to the next that count as watched."""
-    if before is None:
+def watched_ms(before: datetime | None, context: Context) -> int:
+    """Give the milliseconds since the judgement at `before` that count as watched; one instant counts once."""
+    if before is None or before == context.now:
         return 0
-    return max(timedelta(), min(now - before, MOST_AT_ONCE)) // timedelta(milliseconds=1)
+    by_dates = (context.now - before) // timedelta(milliseconds=1)
+    watched = by_dates if context.watched_ms is None else context.watched_ms
+    return max(0, min(watched, MOST_AT_ONCE // timedelta(milliseconds=1)))
 
 
 def in_order(observations: Iterable[Observation]) -> list[NvmlObservation]:

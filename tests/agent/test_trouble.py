@@ -1,16 +1,21 @@
 """The agent in trouble: a server that is away or says no, a Node that is another one, sources that cannot be read."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from agent.host.inventory import InventoryFailed
+from checks.check import Context, Judgement
+from checks.observation import Observation
 from kube import paths
 from kube.api import Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from kube.nodehealth import NodeHealth
 from kube.store import Change
 from kube.types import ObjectMeta
-from tests.agent.scene import BOOT, NODE, Scene
+from tests.agent.scene import BOOT, GATE, NODE, Scene
 from tests.fakes import request_to
 
 TO_NODE = request_to("PATCH", f"/nodes/{NODE}/status")
@@ -172,6 +177,29 @@ def test_a_check_that_breaks_is_unknown_and_loses_no_other_line(tmp_path: Path) 
     scene.go()
     assert scene.shown() == ("True", "GateStuck")
     assert b'nodemend_check_failures_total{check="gate"} 2.0' in scene.agent.metrics.exposition(0, 0)
+
+
+def test_only_what_an_agent_has_watched_counts_for_a_wait(tmp_path: Path) -> None:
+    """Neither a clock that is set, forward or back, nor the time that it was away: each check is told what it watched."""
+    told: list[int | None] = []
+
+    def judge(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
+        told.append(context.watched_ms)
+        return GATE.judge(observations, memory, context)
+
+    scene = Scene(tmp_path, checks=(msgspec.structs.replace(GATE, judge=judge),)).begun()
+    told.clear()
+    scene.wait(120)
+    for step in (3600, -7200, 86400):
+        scene.clock.jump_wall(step)
+        scene.line("a line")
+        scene.go()
+    assert sum(watched or 0 for watched in told) == 120_000
+    scene.clock.advance(600)
+    scene.start()
+    told.clear()
+    scene.begun()
+    assert set(told) == {0}
 
 
 def test_an_unreadable_boot_id_is_unknown_after_three_tries(tmp_path: Path) -> None:

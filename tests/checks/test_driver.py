@@ -225,6 +225,22 @@ def test_a_clock_that_is_set_ends_no_wait() -> None:
     assert one.waits(120, failed()).shown == STARTING
 
 
+def test_an_agent_that_says_how_long_it_watched_is_believed_more_than_the_dates() -> None:
+    """A clock that jumps an hour makes no Unknown and no fault, and an absence between two failures is no wait."""
+    one = usable().set(watched_ms=1000)
+    one.hears(failed())
+    one.seconds += 3600
+    assert one.hears(failed()).shown == FALSE
+    one.seconds -= 7200
+    assert one.hears(failed()).shown == FALSE
+    one.set(watched_ms=0)
+    one.seconds += 110
+    assert one.hears(failed()).shown == FALSE
+    one.set(watched_ms=120_000)
+    one.seconds += 1
+    assert one.hears(failed()).shown == STARTING
+
+
 def test_a_fault_keeps_its_first_date_and_its_message() -> None:
     """Waits of a policy run from the first failure; nothing moves while nothing changes."""
     one = broken()
