@@ -180,7 +180,7 @@ def test_each_phase_says_what_was_seen_what_holds_and_what_comes(
     assert [line for line in lines if line not in said] == []
 
 
-@pytest.mark.parametrize("phase", [*TOUCHED, Phase.SUSPECTED, Phase.QUARANTINED])
+@pytest.mark.parametrize("phase", [*sorted(TOUCHED), Phase.SUSPECTED, Phase.QUARANTINED])
 def test_no_step_is_told_by_its_inner_name(phase: Phase) -> None:
     """Nobody knows at night what a Save is; and what a budget refused a moment ago is not what comes next."""
     pod = make.pod()
