@@ -27,9 +27,17 @@ def own_watch(
     clock: Clock,
     stop: threading.Event,
 ) -> threading.Thread:
-    """Make the thread that tells `changed` of each event of the object `name` until `stop` is set."""
+    """Make the thread that tells `changed` of each event of the object `name` until `stop` is set.
+
+    SYNCED is told where a list was without the object: no event tells of what was deleted while no watch stood.
+    """
     store: Store[Own] = Store()
-    store.subscribe(changed)
+
+    def tell(change: Change, seen: Own | None) -> None:
+        if change is not Change.SYNCED or store.get(name) is None:
+            changed(change, seen)
+
+    store.subscribe(tell)
     selector = f"metadata.name={name}"
     reflector = Reflector(api, path, kind, store, clock=clock, stop=stop, field_selector=selector)
     return threading.Thread(target=reflector.run, name=f"watch-{kind.__name__}", daemon=True)

@@ -67,6 +67,11 @@ class Recorder:
         self._retry_at = float("-inf")
         self._reassert_at = float("-inf")
 
+    @property
+    def exists(self) -> bool:
+        """Whether the object is there, as far as is known."""
+        return self._exists
+
     def offer(self, report: Report) -> Change:
         """Set what should stand there; the newest wins. Gives what changed since the last one."""
         with self._lock:

@@ -353,7 +353,7 @@ class Agent:
         ]
 
     def node_changed(self, change: StoreChange, node: Node | None) -> None:
-        """Take an event of our own Node: what it shows now, that it is another one or gone, or that it was listed."""
+        """Take an event of our own Node: what it shows now, or that it is another one or gone."""
         if self.own_node.hurry():
             self._writer_woken.set()
         if node is None or node.metadata.name != self._config.node_name:
@@ -365,10 +365,10 @@ class Agent:
             self._writer_woken.set()
 
     def health_changed(self, change: StoreChange, health: NodeHealth | None) -> None:
-        """Take an event of our own NodeHealth: a new clearing, or that somebody deleted it."""
-        if health is None or health.metadata.name != self._config.node_name:
+        """Take an event of our own NodeHealth: a new clearing, or that somebody deleted it. None: a list is without it."""
+        if health is None and not self.recorder.exists:
             return
-        if change is StoreChange.DELETED:
+        if health is None or change is StoreChange.DELETED:
             self.own_node.doubt()
             self._writer_woken.set()
         else:

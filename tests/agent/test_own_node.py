@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from agent.own_node import LOOK_S, Met, News, OwnNode, Seen
 from kube import paths
 from kube.api import Unavailable
 from kube.store import Change
+from kube.types import Node
 from tests.agent.scene import NODE, Scene
 from tests.fakes import FakeApi, FakeClock, request_to
 
@@ -65,11 +67,12 @@ def test_an_agent_that_started_in_an_outage_reads_its_node_as_soon_as_a_watch_he
     scene.line("FAULT GateStuck 0000:01:00")
     scene.go()
     scene.api.stop_failing()
-    scene.agent.node_changed(Change.SYNCED, None)
+    node = msgspec.convert(scene.api.read(paths.node(NODE)), type=Node)
+    scene.agent.node_changed(Change.ADDED, node)
     assert scene.agent.write_due()
     scene.go()
     assert scene.shown() == ("True", "GateStuck")
     before = len(scene.api.requests)
-    scene.agent.node_changed(Change.SYNCED, None)
+    scene.agent.node_changed(Change.MODIFIED, node)
     scene.go()
     assert len(scene.api.requests) == before

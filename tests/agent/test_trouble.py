@@ -149,6 +149,23 @@ def test_a_deleted_nodehealth_is_made_again(tmp_path: Path) -> None:
     assert scene.findings() == ["GateStuck"]
 
 
+def test_a_nodehealth_that_was_deleted_while_no_watch_stood_is_made_again_with_the_next_list(
+    tmp_path: Path,
+) -> None:
+    """No event tells of it; a list that does not hold it does, and one before it was ever made asks for nothing."""
+    scene = Scene(tmp_path)
+    scene.agent.health_changed(Change.SYNCED, None)
+    scene.begun()
+    reads = [request.path for request in scene.api.requests if request.method == "GET"]
+    assert reads.count(paths.node_health(NODE)) == 1
+    scene.line("FAULT GateStuck 0000:01:00")
+    scene.go()
+    scene.api.remove(paths.node_health(NODE))
+    scene.agent.health_changed(Change.SYNCED, None)
+    scene.go()
+    assert scene.findings() == ["GateStuck"]
+
+
 def test_an_unreadable_source_is_unknown_and_names_the_cause(tmp_path: Path) -> None:
     """After its tries the class is Unknown, in the condition and in NodeHealth; a standing fault stays True."""
     scene = Scene(tmp_path)
