@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import platform
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +45,53 @@ def test_a_save_that_fails_leaves_the_last_one(tmp_path: Path) -> None:
     with pytest.raises(StateUnusable, match=r"state\.json"):
         file.save(msgspec.structs.replace(STATE, boot_id="boot-2"))
     assert file.load() == STATE
+
+
+# Lets the kernel refuse every rename for want of room, as a copy-on-write file system does, and saves a second time.
+NO_ROOM_TO_RENAME = """
+import ctypes, struct, sys
+from pathlib import Path
+import msgspec
+from agent.state_file import State, StateFile, StateUnusable
+file = StateFile(Path(sys.argv[1]))
+state = msgspec.json.decode(sys.argv[2], type=State)
+file.save(state)
+refuse = 0x00050000 | 28  # SECCOMP_RET_ERRNO, ENOSPC
+renames = (82, 264, 316) if sys.argv[3] == "x86_64" else (38, 276)
+code = [(0x20, 0, 0, 0)]  # load the number of the system call (seccomp(2), struct seccomp_data)
+for left, number in zip(range(len(renames) - 1, -1, -1), renames):
+    code.append((0x15, left + 1, 0, number))
+code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, refuse)]
+packed = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+if libc.prctl(22, 2, ctypes.byref(Program(len(code), ctypes.addressof(packed))), 0, 0) != 0:
+    sys.exit(77)
+try:
+    file.save(msgspec.structs.replace(state, boot_id="boot-2"))
+except StateUnusable as error:
+    print(error)
+"""
+
+
+def test_a_rename_that_finds_no_room_leaves_the_last_state(tmp_path: Path) -> None:
+    """The kernel says ENOSPC only now: the old file stands, nothing is left beside it, the cause is named."""
+    arguments = [str(tmp_path), msgspec.json.encode(STATE).decode(), platform.machine()]
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM_TO_RENAME, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    if done.returncode == 77:
+        pytest.skip("this kernel takes no seccomp filter")
+    assert "No space left on device" in done.stdout, done.stderr
+    assert StateFile(tmp_path).load() == STATE
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_state_beyond_the_bound_is_not_written(tmp_path: Path) -> None:
