@@ -1,7 +1,7 @@
 """nodemend-bench: how fast, beside what, on what machine.
 
 `detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once. `agent`: what
-a node pays for its agent while nothing happens.
+a node pays for its agent while nothing happens. `nvml`: whether thousands of rounds of NVML leave anything behind.
 Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
 """
 
@@ -14,7 +14,7 @@ from types import FrameType
 
 import msgspec
 
-from bench import agent, detect, hardware, quarantine
+from bench import agent, detect, hardware, nvml_soak, quarantine
 from bench.figures import Figure, flat, table
 from bench.outcome import NotMeasured
 from kube.api import ApiError
@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             measured = detect.measure(_say, samples=arguments.samples)
         elif arguments.what == "agent":
             measured = agent.measure(_say, window_s=arguments.window, hours=arguments.hours)
+        elif arguments.what == "nvml":
+            measured = nvml_soak.measure(_say, rounds=arguments.rounds)
         else:
             measured = quarantine.measure(
                 _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
@@ -78,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
                 ("window", "S", agent.WINDOW_S, "real seconds to watch it for, at least 60"),
                 ("hours", "N", agent.HOURS, "hours on a clock that runs ahead"),
             ),
+        ),
+        (
+            "nvml",
+            "whether rounds of NVML leave files, threads, processes or memory behind",
+            (("rounds", "N", nvml_soak.ROUNDS, f"how many rounds, at least {nvml_soak.FEWEST}"),),
         ),
     ):
         command = commands.add_parser(name, help=words, description=words)

@@ -15,6 +15,7 @@ from bench.__main__ import main
         pytest.param(["detect", "--samples", "0"], id="no samples"),
         pytest.param(["detect", "--nodes", "9"], id="an option of the other sub-command"),
         pytest.param(["quarantine", "--sick", "many"], id="not a number"),
+        pytest.param(["nvml", "--rounds", "none"], id="no number of rounds"),
         pytest.param(["agent", "--samples", "9"], id="an option of the first two alone"),
     ],
 )
@@ -38,6 +39,12 @@ def test_a_window_shorter_than_the_look_at_memory_is_refused(capsys: pytest.Capt
     """Exit status 1 before anything is started."""
     assert main(["agent", "--window", "59"]) == 1
     assert "not measured: a window of 59 s is too short" in capsys.readouterr().out
+
+
+def test_too_few_rounds_show_no_growth(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 1 before anything is started."""
+    assert main(["nvml", "--rounds", "99"]) == 1
+    assert "not measured: 99 rounds are too few" in capsys.readouterr().out
 
 
 def test_what_the_machine_lacks_is_named(
