@@ -48,6 +48,7 @@ class Judging:
     """The state of all enabled checks of one machine."""
 
     def __init__(self, checks: Sequence[Check], config: Config, *, single_look: bool = False) -> None:
+        self._single_look = single_look
         self._checks = [check for check in checks if config.check(check.name).enabled]
         self._settings = {
             check.name: {**config.check(check.name).settings, **(check.single_look if single_look else {})}
@@ -293,12 +294,15 @@ class Judging:
         return self.conditions() != before
 
     def _learn(self, observations: Sequence[Observation]) -> None:
-        """Take what NVML says of the parts, and of how many there are while every one of them answers."""
+        """Take what NVML says of the parts, and of how many there are while every one of them answers.
+
+        A single look counts nothing for later: its own count must not be what it holds that very count against.
+        """
         before = (self.known, self.validated)
         self.known = learn(self.known, observations)
         for heard in in_order(observations):
             self.nvml = heard
-            if isinstance(heard, NvmlRead):
+            if isinstance(heard, NvmlRead) and not self._single_look:
                 self.validated = validated(
                     self.validated,
                     heard,

@@ -88,6 +88,20 @@ def test_where_the_state_file_is_lost_nodehealth_remembers() -> None:
     assert hears(agent(7, known=health(validated=8)), sound(7)) == ["GpuCountBelowExpected"]
 
 
+@pytest.mark.parametrize(
+    "known", [pytest.param(None, id="nobody counted before"), pytest.param(8, id="eight were there")]
+)
+def test_a_single_look_does_not_bear_itself_out(known: int | None) -> None:
+    """Its own count is no word on how many there should be, so it says that there is none."""
+    judging = Judging([CHECK], Config(nvml=NvmlSection(enabled=True)), single_look=True)
+    judging.count_parts(inventory(7))
+    judging.begin_boot(BOOT)
+    judging.meet(NODE, health(validated=known))
+    assert hears(judging, sound(7)) == ([] if known is None else ["GpuCountBelowExpected"])
+    rows = [row.why for state in judging.states.values() for row in state.not_evaluated]
+    assert any("nobody says how many GPUs there should be" in why for why in rows) == (known is None)
+
+
 def test_what_was_counted_on_another_node_object_does_not_count() -> None:
     """Another machine may have had the name."""
     assert hears(agent(7, known=health(validated=8, node_uid="uid-0")), sound(7)) == []

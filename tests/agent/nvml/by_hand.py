@@ -191,8 +191,8 @@ class Hand:
         """Judge what was told since the last time, and let NVML's side know what follows from it."""
         heard = [*observations, *self.worker.told[self._heard :]]
         self._heard = len(self.worker.told)
-        self._judged_at = self.time.monotonic()
-        self.judging.judge(heard, None, self.time.now())
+        watched_s, self._judged_at = self.time.monotonic() - self._judged_at, self.time.monotonic()
+        self.judging.judge(heard, None, self.time.now(), round(watched_s * 1000))
         self.worker.want(wish_of(self.judging))
 
     def next(self, *kinds: type[Verdict]) -> Verdict:
