@@ -43,6 +43,24 @@ def termination_of(job: Job, pods: Iterable[Pod]) -> TerminatedState | None:
     return max(ended, key=lambda pair: pair[0])[1] if ended else None
 
 
+def refusal(job: Job, pods: Iterable[Pod]) -> str:
+    """Say that kubelet refused the newest pod of the Job before it ran, as it does where it cannot hand out its devices.
+
+    Empty where it did not (pkg/kubelet/lifecycle, admission: UnexpectedAdmissionError, OutOf<resource>).
+    """
+    newest = max(
+        (pod for pod in pods if is_pod_of(job, pod)),
+        key=lambda pod: pod.metadata.creation_timestamp or _NEVER,
+        default=None,
+    )
+    if newest is None or newest.status.phase != "Failed" or newest.status.container_statuses:
+        return ""
+    reason = newest.status.reason
+    if reason != "UnexpectedAdmissionError" and not reason.startswith("OutOf"):
+        return ""
+    return _printable(f"kubelet refused its pod: {reason}: {newest.status.message}")[:_LIMIT]
+
+
 def last_words(job: Job, pods: Iterable[Pod]) -> str:
     """Give what the newest ended pod of the Job said; empty where none ended or it said nothing at all."""
     state = termination_of(job, pods)

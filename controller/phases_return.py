@@ -10,29 +10,26 @@ from datetime import datetime
 import msgspec
 
 from checks.condition import Status
-from controller import drain, terms
+from controller import terms
 from controller.assess import our_conditions
 from controller.budget import Hold
-from controller.case import EVIDENCE, OWNER, PODS, Case, Move
+from controller.case import EVIDENCE, OWNER, Case, Move
 from controller.incident import (
     FAILED,
-    REVALIDATE,
     SUCCEEDED,
     clock,
     has_taint,
     holds,
-    next_number,
     validations_since,
     with_attempt,
 )
-from controller.last_words import last_words
 from controller.ownership import older
 from controller.phases_contain import escalate, start_drain, why_a_person
 from controller.phases_drain import next_rung
-from controller.steps import Restore, RunValidation, WriteSpec
+from controller.steps import Restore, WriteSpec
+from controller.validation import begin, wait_for_clean, watch
 from kube.policy import Mode
-from kube.remediation import REPAIRED, Attempt, Phase
-from kube.types import Job
+from kube.remediation import REPAIRED, Phase
 
 _FLAPS = (
     5  # the same fault on the same part, seen anew this often in one incident: no repair of ours will end it
@@ -75,12 +72,12 @@ def revalidating(case: Case) -> Move:
         return _ill_again(case)
     doubt = _why_not_clean(case)
     if doubt is not None:
-        return _wait_for_clean(case, doubt)
+        return wait_for_clean(case, doubt)
     if last is not None and last.result == SUCCEEDED:
         return case.go_on(f"{last.job} succeeded: the node is given back as it was found", restore(case))
     if last is None or last.result:
-        return _begin(case, len(stay))
-    return _watch(case, last)
+        return begin(case)
+    return watch(case, last)
 
 
 def is_restored(case: Case) -> bool:
@@ -113,25 +110,6 @@ def said_repaired(case: Case) -> datetime | None:
         return None
 
 
-def gpus_of(case: Case) -> int:
-    """Give the number of GPUs that the hardware has; 0 = nobody knows.
-
-    NodeHealth.spec.expected alone may lower it. Below it counts the largest: what the agent shows, and what it once
-    validated. Kubelet's capacity stands in where nothing was validated yet; it counts devices of a plugin, which are MIG
-    devices or replicas on a shared card, and it shrinks with the GPU that is gone.
-    """
-    health = case.survey.fleet.healths.get(case.node_name)
-    shown = 0
-    if health is not None:
-        if health.spec.expected is not None and health.spec.expected.gpus:
-            return health.spec.expected.gpus
-        shown = sum(1 for part in health.status.parts if part.kind == "gpu")
-        if health.status.last_validated is not None:
-            return max(shown, health.status.last_validated.gpus)
-    capacity = case.node.status.capacity.get(case.terms.gpu_resource, "")
-    return max(shown, int(capacity) if capacity.isdigit() else 0)
-
-
 def _returned(case: Case) -> Move:
     before = case.status.before
     kept = before is not None and before.unschedulable
@@ -149,7 +127,7 @@ def _unwritten_word(case: Case) -> Move | None:
         return None
     health = case.survey.fleet.healths.get(case.node_name)
     if health is None:
-        return _wait_for_clean(case, "there is no NodeHealth to tell the agent through")
+        return wait_for_clean(case, "there is no NodeHealth to tell the agent through")
     cleared = health.spec.cleared_before
     if cleared is not None and cleared >= word:
         return None
@@ -211,99 +189,3 @@ def _harmless(case: Case, condition_type: str) -> bool:
     found = [f for f in health.status.findings if f.condition == condition_type] if health is not None else []
     faults = [f for f in found if f.severity == "Fault"]
     return bool(faults) and all(f.effect == "none" for f in faults)
-
-
-def _wait_for_clean(case: Case, doubt: str) -> Move:
-    """Wait for a clear report, for as long as one revalidation may take."""
-    move = case.hold(Hold(by=EVIDENCE, why=f"not given back yet: {doubt}"))
-    waited = case.held_for(EVIDENCE)
-    if waited >= case.terms.validation_timeout:
-        return escalate(case, f"no clear report since {clock(case.now - waited)}: {doubt}")
-    return msgspec.structs.replace(move, recheck_at=case.now + case.terms.validation_timeout - waited)
-
-
-def _begin(case: Case, tried: int) -> Move:
-    """Write down the next revalidation, once its GPUs can be free."""
-    if tried >= case.terms.validation_attempts:
-        failed = validations_since(case.status, case.status.phase_since)[-1]
-        return escalate(case, f"{failed.job} failed: {failed.message or 'no reason given'}")
-    if gpus_of(case) < 1:
-        return _wait_for_clean(case, f"how many {case.terms.gpu_resource} the hardware has is not known")
-    if not case.survey.fleet.pods_synced:
-        return case.go_on("the pods of the node are not known yet")
-    if busy := drain.gpu_pods(case.node_name, case.terms.gpu_resource, case.survey.fleet):
-        return _wait_for_gpus(case, busy)
-    number = next_number(case.status, validation=True)
-    attempt = Attempt(
-        number=number,
-        kind=REVALIDATE,
-        job=f"validate-{case.name}-{number}",
-        boot_id_before=case.node.status.node_info.boot_id,
-        started_at=case.now,
-        deadline=case.now + case.terms.validation_timeout,
-    )
-    case = case.with_status(with_attempt(case.status, attempt))
-    return case.go_on(f"{attempt.job} proves the node, by {clock(attempt.deadline)}")
-
-
-def _wait_for_gpus(case: Case, busy: tuple[str, ...]) -> Move:
-    waited = case.held_for(PODS)
-    if waited >= case.terms.when_idle_limit:
-        return escalate(
-            case, f"the GPUs were not free for a revalidation since {clock(case.now - waited)}: {busy[0]}"
-        )
-    move = case.hold(Hold(by=PODS, why=f"the revalidation needs all GPUs, and {busy[0]} still holds some"))
-    return msgspec.structs.replace(move, recheck_at=case.now + case.terms.when_idle_limit - waited)
-
-
-def _watch(case: Case, attempt: Attempt) -> Move:
-    job = case.survey.fleet.jobs.get(attempt.job)
-    proves = f"{attempt.job} proves the node, by {clock(attempt.deadline)}"
-    if attempt.submitted_at is None and job is not None:
-        submitted = msgspec.structs.replace(attempt, submitted_at=case.now)
-        return case.with_status(with_attempt(case.status, submitted)).go_on(proves)
-    result, message = _judge(job)
-    if job is not None and result:
-        message = last_words(job, case.survey.fleet.pods.get(case.node_name, ())) or message
-    if not result and case.now >= attempt.deadline:
-        result, message = FAILED, f"did not finish by {clock(attempt.deadline)}"
-    if result:
-        return _judged(case, attempt, result, message)
-    if attempt.submitted_at is not None:
-        return case.go_on(proves, recheck_at=attempt.deadline)
-    return case.go_on(
-        proves,
-        RunValidation(
-            node=case.node_name,
-            incident=case.name,
-            attempt=attempt.number,
-            job=attempt.job,
-            gpu_resource=case.terms.gpu_resource,
-            gpus=gpus_of(case),
-            timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
-        ),
-        recheck_at=attempt.deadline,
-    )
-
-
-def _judged(case: Case, attempt: Attempt, result: str, message: str) -> Move:
-    ended = msgspec.structs.replace(attempt, result=result, message=message[:1024], finished_at=case.now)
-    case = case.with_status(with_attempt(case.status, ended))
-    if result == SUCCEEDED:
-        return case.go_on(f"{attempt.job} succeeded: the node is given back as it was found")
-    if len(validations_since(case.status, case.status.phase_since)) >= case.terms.validation_attempts:
-        return escalate(case, f"{attempt.job} failed: {message or 'no reason given'}")
-    return case.go_on(f"{attempt.job} failed ({message or 'no reason given'}): once more")
-
-
-def _judge(job: Job | None) -> tuple[str, str]:
-    if job is None:
-        return "", ""
-    for condition in job.status.conditions:
-        if condition.status != "True":
-            continue
-        if condition.type == "Complete":
-            return SUCCEEDED, condition.message
-        if condition.type == "Failed":
-            return FAILED, " ".join(filter(None, (condition.reason, condition.message)))
-    return "", ""

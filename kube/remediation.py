@@ -113,6 +113,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """One run of a repair or of the revalidation. `result` is empty while it runs, else Succeeded, Failed or Refused.
 
     Refused: this repair is not for this node, or could not be prepared; nothing was done and the next rung follows.
+    A revalidation is Refused where kubelet turned its pod away before it ran: it proves nothing and is tried again.
     `released_at` is when the agent said that it holds no handle of the driver any more (reset of a GPU).
     `submitted_at` is set once the Job was created: from then on it is never created again, even if it vanishes.
     `job_failed_at` is when its Job failed, which for a reboot is not yet the end: the machine may be on its way down.

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.last_words import last_words
+from controller.last_words import last_words, refusal
 from kube.types import ContainerState, ContainerStatus, Job, ObjectMeta, Pod, PodStatus, TerminatedState
 from tests.controller.shell.samples import NOW
 
@@ -84,3 +84,37 @@ def test_a_pod_that_still_runs_has_said_nothing() -> None:
     """Only what ended counts."""
     changes: dict[str, Any] = {"status": PodStatus(container_statuses=(ContainerStatus(name="c"),))}
     assert last_words(JOB, [msgspec.structs.replace(pod("x"), **changes)]) == ""
+
+
+def refused(reason: str, *, job: str = "j", phase: str = "Failed", age_s: int = 0) -> Pod:
+    """Build a pod that never ran."""
+    metadata = pod("", job=job, age_s=age_s).metadata
+    return Pod(
+        metadata=metadata, status=PodStatus(phase=phase, reason=reason, message="no healthy devices present")
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        pytest.param([], "", id="no pod"),
+        pytest.param(
+            [refused("UnexpectedAdmissionError")],
+            "kubelet refused its pod: UnexpectedAdmissionError: no healthy devices present",
+            id="its devices could not be handed out",
+        ),
+        pytest.param(
+            [refused("OutOfnvidia.com/gpu")],
+            "kubelet refused its pod: OutOfnvidia.com/gpu: no healthy devices present",
+            id="there were fewer devices than the Node said",
+        ),
+        pytest.param([refused("Evicted")], "", id="it was evicted: nobody refused it"),
+        pytest.param([refused("DeadlineExceeded")], "", id="its time was up"),
+        pytest.param([refused("UnexpectedAdmissionError", phase="Pending")], "", id="not over yet"),
+        pytest.param([refused("UnexpectedAdmissionError", job="other")], "", id="another Job's pod"),
+        pytest.param([refused("UnexpectedAdmissionError", age_s=9), pod("x")], "", id="a newer pod did run"),
+    ],
+)
+def test_a_pod_that_kubelet_refused(pods: list[Pod], why: str) -> None:
+    """It never ran, so it says nothing about the node."""
+    assert refusal(JOB, pods) == why
