@@ -145,8 +145,10 @@ class Stage:
         return max(self.watching.remediations.values(), key=lambda one: one.spec.opened_at, default=None)
 
     def attempts(self) -> list[tuple[str, str]]:
+        """Give kind and result of the Jobs that ran; a pod that kubelet refused did not (`controller.validation`)."""
         one = self.incident()
-        return [(row.kind, row.result) for row in one.status.attempts] if one is not None else []
+        rows = one.status.attempts if one is not None else ()
+        return [(row.kind, row.result) for row in rows if row.result != "Refused"]
 
     def validation(self) -> str:
         one = self.incident()
