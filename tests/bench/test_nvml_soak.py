@@ -18,7 +18,8 @@ def test_rounds_and_children_leave_nothing_behind(tmp_path: Path) -> None:
         ), who
     child = soaked.child
     assert child[-1].private - child[0].private < 512, "kB"
-    assert child[-1].pss < 14 * 1024, "kB"
+    # 10 MiB with compiled bytecode, 23 where Python may not write it; `nodemend-bench agent` measures the former.
+    assert child[-1].pss < 32 * 1024, "kB"
     assert soaked.rounds >= 300
     assert soaked.events > 0
     assert soaked.children == 4
