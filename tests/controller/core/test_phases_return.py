@@ -3,13 +3,11 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from controller.steps import RunValidation
 from kube.policy import Mode, RevalidationPolicy, Rung
-from kube.remediation import CANCEL, Attempt, Phase
-from kube.types import Pod, PodStatus
+from kube.remediation import CANCEL, Phase
 from tests import build as make
 from tests.build import NOW, SEEN, XID
 from tests.controller.core.stage import INCIDENT, VALIDATE, decide, reboot, stage, validation
@@ -280,97 +278,6 @@ def test_a_revalidation_is_judged_by_its_job(
     decision = decide(fleet, now)
     assert (decision.phase, decision.status.attempts[-1].result) == (phase, result)
     assert decision.status.attempts[-1].submitted_at is not None
-
-
-def pod_of(job: str, *, phase: str = "Failed", reason: str = "UnexpectedAdmissionError") -> Pod:
-    """Build the pod of a revalidation, refused by kubelet unless said otherwise."""
-    plain = make.pod("p", namespace="nodemend-repairs", owner="Job", owner_name=job)
-    labels = {"batch.kubernetes.io/job-name": job}
-    return msgspec.structs.replace(
-        plain,
-        metadata=msgspec.structs.replace(plain.metadata, labels=labels),
-        status=PodStatus(phase=phase, reason=reason, message="no healthy devices"),
-    )
-
-
-def refusals(count: int, *, at: datetime) -> tuple[Attempt, ...]:
-    """Build revalidations that kubelet refused, the last of them at this time."""
-    return tuple(
-        validation(
-            number=number,
-            job=f"validate-{INCIDENT}-{number}",
-            submitted_at=SEEN,
-            finished_at=at,
-            result="Refused",
-            message="kubelet refused its pod",
-        )
-        for number in range(1, count + 1)
-    )
-
-
-def test_a_pod_that_kubelet_refused_proves_nothing_and_costs_no_try() -> None:
-    """The device plugin was just coming back: the last try that the policy gives is still there, a little later."""
-    last = validation(number=2, job=f"validate-{INCIDENT}-2", submitted_at=SEEN)
-    failed = make.job(last.job, failed="BackoffLimitExceeded")
-    decision = decide(
-        stage(
-            Phase.REVALIDATING,
-            attempts=(FAILED, last),
-            jobs=[failed],
-            pods=[pod_of(last.job)],
-            message=PROVES,
-        )
-    )
-    assert (decision.phase, decision.status.attempts[-1].result) == (Phase.REVALIDATING, "Refused")
-    assert decision.message.startswith(f"{last.job} could not run (kubelet refused its pod")
-    assert decision.recheck_at == NOW + timedelta(seconds=15)
-
-
-@pytest.mark.parametrize(
-    ("count", "after", "phase", "attempts"),
-    [
-        pytest.param(1, timedelta(seconds=14), Phase.REVALIDATING, 1, id="not yet"),
-        pytest.param(1, timedelta(seconds=15), Phase.REVALIDATING, 2, id="once more after 15 s"),
-        pytest.param(2, timedelta(seconds=29), Phase.REVALIDATING, 2, id="the next pause is longer"),
-        pytest.param(2, timedelta(seconds=30), Phase.REVALIDATING, 3, id="once more after 30 s"),
-        pytest.param(
-            6, timedelta(minutes=4), Phase.REVALIDATING, 7, id="no pause is longer than four minutes"
-        ),
-        pytest.param(3, timedelta(minutes=15), Phase.ESCALATED, 3, id="for all of a revalidation's time"),
-    ],
-)
-def test_a_refused_revalidation_is_tried_again(
-    count: int, after: timedelta, phase: Phase, attempts: int
-) -> None:
-    """Ever more slowly, and not for ever: whoever keeps kubelet from handing out its GPUs is a person's to find."""
-    now = NOW + after
-    fleet = stage(Phase.REVALIDATING, attempts=refusals(count, at=NOW), leases=[make.lease(renewed=now)])
-    decision = decide(fleet, now)
-    assert (decision.phase, len(decision.status.attempts)) == (phase, attempts)
-
-
-@pytest.mark.parametrize(
-    ("after", "result"),
-    [
-        pytest.param(timedelta(seconds=59), "", id="its end may still be on its way"),
-        pytest.param(timedelta(seconds=60), "Failed", id="it never came"),
-    ],
-)
-def test_a_failed_job_waits_for_the_word_of_its_pod(after: timedelta, result: str) -> None:
-    """Job and pod come by two watches; the pod says whether it ran at all."""
-    job = make.job(VALIDATE, failed="x")
-    (failed,) = job.status.conditions
-    told = msgspec.structs.replace(failed, last_transition_time=NOW - after)
-    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, conditions=(told,)))
-    last = validation(submitted_at=SEEN)
-    fleet = stage(
-        Phase.REVALIDATING,
-        attempts=(last,),
-        jobs=[job],
-        pods=[pod_of(VALIDATE, phase="Running", reason="")],
-        message=PROVES,
-    )
-    assert decide(fleet).status.attempts[-1].result == result
 
 
 @pytest.mark.parametrize(
