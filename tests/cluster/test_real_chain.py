@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controller.repairs import INCIDENT_LABEL
 from kube.remediation import Phase
 from sandbox.acts import loop_milestones
 from sandbox.cluster import Sandbox
@@ -67,15 +68,14 @@ def test_a_kernel_record_takes_a_real_node_out_and_a_reboot_brings_it_back(stage
     )
     before, boot_id, since = stage.before(), stage.node.boot_id, len(stage.sandbox.audit_events())
     agent = pods(stage.sandbox, *AGENT)[0].metadata
-    waiting: list[str] = []
 
     def replacements_wait(scene: Scene) -> str | None:
         """Look once the node is empty: the replacements must wait, unbound."""
         drained = scene.remediation is not None and scene.remediation.status.drain is not None
         if not drained or scene.work_pods:
             return None
-        waiting[:] = [pod.status.phase for pod in stage.watching.pods.values() if not pod.spec.node_name]
-        return "Pending" if waiting == ["Pending"] * WORK_PODS else None
+        unbound = [pod.status.phase for pod in stage.watching.pods.values() if not pod.spec.node_name]
+        return "Pending" if unbound == ["Pending"] * WORK_PODS else None
 
     told = stage.play(
         [
@@ -133,8 +133,10 @@ def _assert_who_wrote_what(stage: Stage, since: int, agent_pod: str) -> None:
         if e["verb"] == "create" and e["objectRef"]["resource"] == "jobs"
     ]
     assert {e["user"]["username"] for e in jobs} == {CONTROLLER_USER}
-    ran = pods(stage.sandbox, REPAIRS)
-    assert {(pod.spec.node_name, pod.status.phase) for pod in ran} == {(name, "Succeeded")}
+    one = stage.incident()
+    assert one is not None
+    ran = pods(stage.sandbox, REPAIRS, f"{INCIDENT_LABEL}={one.metadata.name}")
+    assert {pod.spec.node_name for pod in ran} == {name}
 
 
 def test_one_gpu_of_a_real_node_is_reset_while_the_node_runs_on(stage: Stage) -> None:
