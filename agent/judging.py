@@ -364,7 +364,6 @@ class Judging:
             not_evaluated=tuple(row for state in self.states.values() for row in state.not_evaluated),
             sources=tuple(sources),
             published=published,
-            whole=all(not state.not_yet for state in self.states.values() if state.exists),
             released=released,
             last_validated=LastValidated(gpus=self.validated.gpus, at=self.validated.at)
             if self.validated is not None

@@ -39,10 +39,7 @@ _LINE = 1024
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that NodeHealth says, at one instant. `findings` carry the type of the condition they belong to.
-
-    `whole`: every check has read its source; it is no part of what is said.
-    """
+    """All that NodeHealth says, at one instant. `findings` carry the type of the condition they belong to."""
 
     node_uid: str
     boot_id: str
@@ -56,12 +53,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     released: Released | None = None
     last_validated: LastValidated | None = None
     other_devices: tuple[OtherDevice, ...] = ()
-    whole: bool = True
-
-    @property
-    def faults(self) -> tuple[tuple[str, tuple[str, str]], ...]:
-        """The faults that stand, each with its condition's type."""
-        return tuple((name, f.key()) for name, f in self.findings if f.severity is Severity.FAULT)
 
 
 class Change(StrEnum):

@@ -4,8 +4,6 @@ Facts (a fault, the machine's identity, a source that fails) are written at once
 Counters and warnings have a slower budget of their own, so that an application that crashes all day long costs two writes
 a minute and never the place of a fault; which pod holds what costs one a minute at most. What is unchanged is written anew
 every `reassert`, longer by up to a fifth.
-An agent that has just met its Node waits a moment for all its checks to have read their sources, unless a fault stands:
-its first report is then its only one.
 `offer`, `meet` and `hurry` may be called from any thread; `step` belongs to one.
 """
 
@@ -29,8 +27,6 @@ from kube.nodehealth import GROUP, VERSION
 COUNTERS_BURST = 2
 COUNTERS_REFILL_S = 30.0
 HELD_REFILL_S = 60.0
-# The first round of NVML ends within two seconds, the kernel log is read before.
-WHOLE_WITHIN_S = 3.0
 _URGENCY = (Change.NOTHING, Change.HELD, Change.COUNTERS, Change.FACTS)
 
 
@@ -68,7 +64,6 @@ class Recorder:
         self._written: Report | None = None
         self._exists = False
         self._awaits = Change.NOTHING
-        self._whole_by = float("-inf")
         self._retry_at = float("-inf")
         self._reassert_at = float("-inf")
 
@@ -95,7 +90,6 @@ class Recorder:
             self._written = None
             self._exists = exists
             self._awaits = Change.FACTS
-            self._whole_by = self._clock.monotonic() + WHOLE_WITHIN_S
 
     def hurry(self) -> None:
         """Try again now what failed: the server is known to answer again. Any thread may call this."""
@@ -113,8 +107,6 @@ class Recorder:
         if now < self._retry_at:
             self._awaits = Change.COUNTERS
             return self._retry_at - now
-        if self._written is None and not (latest.whole or latest.faults) and now < self._whole_by:
-            return self._whole_by - now
         news = change(self._written, latest)
         if news is Change.NOTHING and now < self._reassert_at:
             return self._reassert_at - now

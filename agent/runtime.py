@@ -12,7 +12,6 @@ is global. `tick` and `write` are one round of the two, for whoever wants to go 
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from typing import assert_never
@@ -28,7 +27,7 @@ from agent.kubelet_feed import Kubelet
 from agent.lease import LeaseKeeper
 from agent.machine import BOOT_LOOK_S, Machine
 from agent.metrics import Metrics
-from agent.node_health import kernel_log_position
+from agent.node_health import Change, kernel_log_position
 from agent.nvml_feed import NvmlFeed, wish_of
 from agent.own_node import Asked, Gone, Mailbox, Met, OwnNode, Seen
 from agent.own_watch import own_watch
@@ -52,7 +51,6 @@ JUDGE_S = 60.0
 WAIT_FOR_NODE_S = 10.0
 
 
-@cache
 def agent_version() -> str:
     """Give the installed version of nodemend."""
     try:
@@ -130,7 +128,6 @@ class Agent:
         self._met: Met | None = None
         self._saved: State | None = None
         self._shown: object = None
-        self._faults: object = ()
         self._released: Released | None = None
         self._broken: dict[str, str] = {}
         self._judge_at = clock.monotonic()
@@ -318,9 +315,8 @@ class Agent:
     def _report(self) -> None:
         self._released = self.nvml.released
         report = self.judging.report(self._version, self.publisher.published, self._released)
-        self.recorder.offer(report)
-        self.saver.offer(self.judging.state(self._clock.now()), urgent=report.faults != self._faults)
-        self._faults = report.faults
+        news = self.recorder.offer(report)
+        self.saver.offer(self.judging.state(self._clock.now()), urgent=news is Change.FACTS)
         conditions = self.judging.conditions()
         shown = (conditions, [(name, finding.key(), finding.severity) for name, finding in report.findings])
         if shown != self._shown:

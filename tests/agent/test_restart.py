@@ -47,43 +47,6 @@ def test_a_standing_fault_survives_a_restart_of_the_agent(tmp_path: Path, keep_s
     assert scene.feed.began[0][1].sequence == 2
 
 
-def reports(scene: Scene) -> int:
-    """Count the writes of NodeHealth's status."""
-    return sum(write.path == paths.node_health_status(NODE) for write in scene.api.writes())
-
-
-@pytest.mark.parametrize(
-    ("line", "at_once", "in_the_end"),
-    [
-        pytest.param("", 0, 1, id="all is well: one report, once the log was read"),
-        pytest.param("FAULT GateStuck 0000:01:00", 1, 2, id="a fault waits for nothing"),
-    ],
-)
-def test_a_start_costs_one_report(tmp_path: Path, line: str, at_once: int, in_the_end: int) -> None:
-    """A fleet that starts must not write everything twice."""
-    scene = Scene(tmp_path)
-    scene.go()
-    if line:
-        scene.line(line)
-        scene.go()
-    assert reports(scene) == at_once
-    scene.read()
-    scene.go()
-    scene.wait(60)
-    assert reports(scene) == in_the_end
-
-
-def test_a_source_that_stays_unread_holds_the_first_report_for_a_moment_only(tmp_path: Path) -> None:
-    """What is known is worth writing all the same."""
-    scene = Scene(tmp_path)
-    scene.go()
-    scene.wait(2)
-    assert reports(scene) == 0
-    scene.wait(2)
-    assert reports(scene) == 1
-    assert scene.health()["status"]["bootID"] == BOOT
-
-
 def test_a_warning_survives_the_loss_of_the_state_file(tmp_path: Path) -> None:
     """The log is read on where NodeHealth says, so what stands before that is nowhere else."""
     scene = Scene(tmp_path).begun()
