@@ -80,9 +80,7 @@ class HandWorker(Worker):
     @property
     def owed(self) -> bool:
         """Whether an answer is outstanding."""
-        return any(
-            isinstance(child, WatchedChild) and child.owes_answer for child in self._processes.values()
-        )
+        return any(child.owes_answer for child in self._watched())
 
     def go(self) -> None:
         self._round()
@@ -116,9 +114,19 @@ class HandWorker(Worker):
                 poll.register(process.fd, select.POLLIN)
         patience_s = max(map(self._patience_s, self._processes), default=0.0) if seconds else 0.0
         heard = poll.poll(patience_s * 1000)
-        assert heard or patience_s < PATIENCE_S, f"silent for {PATIENCE_S:g} s: {self._inside()}"
-        if not heard or not (self.owed or self._signalled):
+        assert heard or patience_s < PATIENCE_S, (
+            f"silent for {PATIENCE_S:g} s: {[child.inside for child in self._watched()]}"
+        )
+        if not heard or not (self.owed or self._signalled or self._prepares()):
             self._time.advance(seconds)
+
+    def _prepares(self) -> bool:
+        """Whether the other thread of a child is on its way to its wait for events, in which it reports again and again."""
+        calls = [child.inside.get("events", ("", -1))[0] for child in self._watched()]
+        return self._with_events and any(call != "nvmlEventSetWait_v2" for call in calls)
+
+    def _watched(self) -> list[WatchedChild]:
+        return [child for child in self._processes.values() if isinstance(child, WatchedChild)]
 
     def _patience_s(self, number: int) -> float:
         """Give how long a word of this child is waited for: until it comes, but for one that hangs, and one at rest."""
@@ -141,10 +149,7 @@ class HandWorker(Worker):
         """Give the same for its other thread, which is in a call, or pauses, or did not begin yet."""
         if not self._with_events:
             return 0.0
-        return SILENCE_S if child.inside.get("events") == ("", -1) else PATIENCE_S
-
-    def _inside(self) -> list[dict[str, tuple[str, int]]]:
-        return [child.inside for child in self._processes.values() if isinstance(child, WatchedChild)]
+        return SILENCE_S if child.pauses and child.inside.get("events") == ("", -1) else PATIENCE_S
 
 
 class Hand:

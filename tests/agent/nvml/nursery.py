@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.nvml_process import ChildProcess
-from agent.nvml_wire import CallBegins, FailedSaid, Garbage, Lines, Order, RoundSaid, read
+from agent.nvml_wire import CallBegins, EventsSaid, FailedSaid, Garbage, Lines, Order, RoundSaid, read
 
 _PROGRAM = """
 import os, runpy, socket, sys
@@ -87,6 +87,8 @@ class WatchedChild(ChildProcess):
         self.at_end = False
         self.inside: dict[str, tuple[str, int]] = {}
         self.owes_answer = False
+        self.pauses = False
+        """Whether its other thread may pause: it said why no events come."""
 
     def send(self, order: Order) -> None:
         super().send(order)
@@ -104,6 +106,8 @@ class WatchedChild(ChildProcess):
             elif isinstance(said, RoundSaid | FailedSaid):
                 self.inside.pop("round", None)
                 self.owes_answer = False
+            elif isinstance(said, EventsSaid):
+                self.pauses = said.error is not None
         return lines
 
 
