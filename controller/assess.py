@@ -62,7 +62,7 @@ def assess(
     node: Node, health: NodeHealth | None, lease: Lease | None, settings: Settings, now: datetime
 ) -> Verdict:
     """Judge one node."""
-    confirmed = confirmed_at(node, health, lease, now)
+    confirmed = confirmed_at(node, health, lease)
     fresh = confirmed is not None and now - confirmed < settings.evidence_max_age
     doubt = why_not_usable(node, health)
     ill = [c for c in our_conditions(node, health) if c.status != Status.FALSE]
@@ -119,23 +119,16 @@ def why_not_usable(node: Node, health: NodeHealth | None) -> str:
     return ""
 
 
-def confirmed_at(
-    node: Node, health: NodeHealth | None, lease: Lease | None, now: datetime
-) -> datetime | None:
-    """Give the last sign of life of this Node's agent: its report, or the renewal of its Lease.
-
-    The Lease is dated by our own clock (controller.renewals), a report by the node's: one from the future proves nothing,
-    or a clock that is wrong would let the agent live for ever.
-    """
+def confirmed_at(node: Node, health: NodeHealth | None, lease: Lease | None) -> datetime | None:
+    """Give the last sign of life of this Node's agent: its report, or the renewal of its Lease."""
     uid = node.metadata.uid
     signs = []
-    reported = health.status.observed_at if health is not None and health.status.node_uid == uid else None
-    if reported is not None and reported <= now:
-        signs.append(reported)
+    if health is not None and health.status.node_uid == uid and health.status.observed_at is not None:
+        signs.append(health.status.observed_at)
     if lease is not None and lease.spec.renew_time is not None:
         owners = lease.metadata.owner_references
         if not owners or any(owner.uid == uid for owner in owners):
-            signs.append(min(lease.spec.renew_time, now))
+            signs.append(lease.spec.renew_time)
     return max(signs, default=None)
 
 
