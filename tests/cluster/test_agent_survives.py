@@ -50,9 +50,14 @@ class Pair:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(act, (self.healthy, self.ill)))
 
-    def assert_news(self, healthy: News = NOTHING, ill: News = NOTHING) -> None:
-        """Assert that this was published since the last time, and nothing else."""
-        told = self.healthy.account.take(), self.ill.account.take()
+    def assert_news(
+        self, healthy: News = NOTHING, ill: News = NOTHING, maybe: frozenset[str] = frozenset()
+    ) -> None:
+        """Assert that this was published since the last time, and nothing else; `maybe` of NodeHealth is left out."""
+        told = tuple(
+            (conditions, [word for word in health if word not in maybe])
+            for conditions, health in (self.healthy.account.take(), self.ill.account.take())
+        )
         assert told == tuple((sorted(conditions), sorted(health)) for conditions, health in (healthy, ill))
 
 
@@ -221,7 +226,7 @@ def test_the_machine_reboots(pair: Pair) -> None:
     until(lambda: pair.healthy.account.says("offered") == "8")
     until(lambda: pair.ill.account.says("offered") == "7")
     pair.assert_news(
-        ([], ["offered: 0", "offered: 8"]),
+        ([], []),
         (
             [
                 "GpuDriverFault False DriverUsable, transition",
@@ -230,4 +235,6 @@ def test_the_machine_reboots(pair: Pair) -> None:
             ],
             ["faults: GpuCountBelowExpected", "named: 7", "offered: 7"],
         ),
+        # Whether kubelet is asked before or after it knows its plugin again decides about these.
+        maybe=frozenset({"offered: 0", "offered: 8"}),
     )
