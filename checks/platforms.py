@@ -8,17 +8,14 @@ nvlink_gbps_per_link is the raw signalling rate in one direction, ib_rate_gbps t
 devices of the compute fabric.
 """
 
-import csv
 import functools
-import importlib.resources
-import io
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
 
 from checks.check import CheckDefect
+from checks.table import Row, read_file, rows
 
 PLATFORMS_FILE = "platforms.csv"
 COLUMNS = (
@@ -65,27 +62,14 @@ class Platforms(msgspec.Struct, frozen=True):
 @functools.cache
 def platforms() -> Platforms:
     """Give the table that came with the program. Raises CheckDefect if it is damaged."""
-    file = importlib.resources.files("checks").joinpath(PLATFORMS_FILE)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckDefect(f"{PLATFORMS_FILE}: cannot be read: {error}") from error
-    return parse(text, PLATFORMS_FILE)
+    return parse(read_file(PLATFORMS_FILE), PLATFORMS_FILE)
 
 
 def parse(text: str, file: str) -> Platforms:
     """Read a table. `file` is its name for errors. Raises CheckDefect for the first thing that is wrong in it."""
-    lines = csv.reader(io.StringIO(text), strict=True)
-    try:
-        header = next(lines, [])
-        if tuple(header) != COLUMNS:
-            raise CheckDefect(f"{file}: the header is {','.join(header)!r}; it must be {','.join(COLUMNS)!r}")
-        rows = [_Row(file, lines.line_num, cells) for cells in lines]
-    except csv.Error as error:
-        raise CheckDefect(f"{file} line {lines.line_num}: not valid CSV: {error}") from error
     by_name: dict[str, Platform] = {}
     by_type: dict[str, Platform] = {}
-    for row in rows:
+    for row in rows(text, file, _Row):
         platform = _platform(row)
         if platform.name in by_name:
             raise row.defect("platform", "is there twice; each platform has one row")
@@ -99,27 +83,8 @@ def parse(text: str, file: str) -> Platforms:
     return Platforms(MappingProxyType(by_name), MappingProxyType(by_type))
 
 
-class _Row:
-    """One line of the file, which can say what is wrong with it."""
-
-    def __init__(self, file: str, line: int, cells: list[str]) -> None:
-        self._place = f"{file} line {line}"
-        if len(cells) != len(COLUMNS):
-            raise CheckDefect(
-                f"{self._place}: has {len(cells)} fields; it must have {len(COLUMNS)}: {','.join(COLUMNS)}"
-            )
-        self._cells = dict(zip(COLUMNS, cells, strict=True))
-
-    def defect(self, field: str, wrong: str) -> CheckDefect:
-        return CheckDefect(
-            f"{self._place} ({self._cells['platform']}): {field} {self._cells[field]!r} {wrong}"
-        )
-
-    def text(self, field: str, pattern: str, meaning: str) -> str:
-        value = self._cells[field]
-        if not re.fullmatch(pattern, value):
-            raise self.defect(field, f"is not valid; it must be {meaning}")
-        return value
+class _Row(Row):
+    columns = COLUMNS
 
     def number(self, field: str) -> int | None:
         value = self.text(field, rf"{_WHOLE}|", "a whole number, or empty where it is not known")

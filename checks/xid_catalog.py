@@ -6,11 +6,7 @@ Nothing is guessed: a bucket, category or word that is not in the tables below i
 field, value and what would be right. This module does not read log lines (checks/xid_line.py) nor judge (checks/xid.py).
 """
 
-import csv
 import functools
-import importlib.resources
-import io
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -20,6 +16,7 @@ import msgspec
 
 from checks.check import CheckDefect
 from checks.finding import Action, Effect, Severity, Urgency
+from checks.table import Row, read_file, rows
 
 CATALOG_FILE = "xid_catalog.csv"
 COLUMNS = (
@@ -121,27 +118,14 @@ class Xid(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def catalog() -> Mapping[int, Xid]:
     """Give the catalogue that came with the program, by code. Raises CheckDefect if it is damaged."""
-    file = importlib.resources.files("checks").joinpath(CATALOG_FILE)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckDefect(f"{CATALOG_FILE}: cannot be read: {error}") from error
-    return parse(text, CATALOG_FILE)
+    return parse(read_file(CATALOG_FILE), CATALOG_FILE)
 
 
 def parse(text: str, file: str) -> Mapping[int, Xid]:
     """Read a catalogue. `file` is its name for errors. Raises CheckDefect for the first thing that is wrong in it."""
-    lines = csv.reader(io.StringIO(text), strict=True)
-    try:
-        header = next(lines, [])
-        if tuple(header) != COLUMNS:
-            raise CheckDefect(f"{file}: the header is {','.join(header)!r}; it must be {','.join(COLUMNS)!r}")
-        rows = [_Row(file, lines.line_num, cells) for cells in lines]
-    except csv.Error as error:
-        raise CheckDefect(f"{file} line {lines.line_num}: not valid CSV: {error}") from error
     by_code: dict[int, Xid] = {}
     claimed: dict[str, int] = {}
-    for row in rows:
+    for row in rows(text, file, _Row):
         xid = _resolve(row)
         if xid.code in by_code:
             raise row.defect("code", "is there twice; each code has one row")
@@ -157,27 +141,12 @@ def parse(text: str, file: str) -> Mapping[int, Xid]:
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-class _Row:
-    """One line of the file, which can say what is wrong with it."""
+class _Row(Row):
+    columns = COLUMNS
 
-    def __init__(self, file: str, line: int, cells: list[str]) -> None:
-        self._place = f"{file} line {line}"
-        if len(cells) != len(COLUMNS):
-            raise CheckDefect(
-                f"{self._place}: has {len(cells)} fields; it must have {len(COLUMNS)}: {','.join(COLUMNS)}"
-            )
-        self._cells = dict(zip(COLUMNS, cells, strict=True))
-
-    def defect(self, field: str, wrong: str) -> CheckDefect:
-        return CheckDefect(
-            f"{self._place} (code {self._cells['code']}): {field} {self._cells[field]!r} {wrong}"
-        )
-
-    def text(self, field: str, pattern: str, meaning: str) -> str:
-        value = self._cells[field]
-        if not re.fullmatch(pattern, value):
-            raise self.defect(field, f"is not valid; it must be {meaning}")
-        return value
+    @property
+    def named(self) -> str:
+        return f"code {super().named}"
 
     def word(self, field: str, words: type[_Word]) -> _Word:
         value = self._cells[field]
