@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 64 * 1024
 _PREFIX = 5  # one byte "compressed", four bytes length
+# https://grpc.io/docs/guides/status-codes/: here the server was first to see that our deadline had passed.
+_DEADLINE_EXCEEDED = "4"
 _FRAMING = 1024 * 1024  # what a server may send beside the message itself: frames, pings, headers
 
 
@@ -191,7 +193,8 @@ class _Answer:
             said = unquote(self._header(b"grpc-message"))[:300]
             if not code:
                 raise CallFailed(Cause.BROKEN_OFF, "the answer ended without a gRPC status")
-            raise CallFailed(Cause.REJECTED, f"gRPC status {code}: {said or 'no reason given'}")
+            cause = Cause.SLOW if code == _DEADLINE_EXCEEDED else Cause.REJECTED
+            raise CallFailed(cause, f"gRPC status {code}: {said or 'no reason given'}")
         body = bytes(self._body)
         if len(body) < _PREFIX or body[0] or len(body) - _PREFIX != int.from_bytes(body[1:_PREFIX], "big"):
             raise CallFailed(

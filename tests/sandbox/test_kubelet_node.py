@@ -155,7 +155,7 @@ def test_the_plugin_takes_a_gpu_away_and_gives_it_back_only_with_a_new_kubelet(
 
 def test_the_node_sees_no_process_of_this_machine(kubelet_node: KubeletNode) -> None:
     """Its process 1 is its own, so a privileged pod that enters that one by hostPID stays within the node."""
-    seen = kubelet_node.run("ps", "-e", "-o", "pid,args").splitlines()[1:]
+    seen = kubelet_node.run("ps", "-e", "-ww", "-o", "pid,args").splitlines()[1:]
 
     assert "node_init.py" in seen[0]
     assert not any("kube-apiserver" in line for line in seen)

@@ -326,16 +326,21 @@ def test_an_agent_that_is_killed_takes_its_child_along(tmp_path: Path, hangs: bo
 
 def children() -> list[int]:
     """Give the NVML children of this process that are there."""
-    own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    tasks = [Path(f"/proc/{pid}") for pid in {*own, *_of_threads()}]
-    return [int(task.name) for task in tasks if b"nvml_child" in (task / "cmdline").read_bytes()]
+    return [pid for pid in _of_threads() if b"nvml_child" in _read_if_there(Path(f"/proc/{pid}/cmdline"))]
 
 
-def _of_threads() -> list[str]:
-    """A child belongs to the thread that started it."""
-    return [
-        pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
-    ]
+def _of_threads() -> list[int]:
+    """Give the children of every thread, lowest first: a child belongs to the thread that started it."""
+    lists = [_read_if_there(task / "children") for task in Path("/proc/self/task").iterdir()]
+    return sorted({int(pid) for found in lists for pid in found.split()})
+
+
+def _read_if_there(path: Path) -> bytes:
+    """Threads and processes end while they are listed."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def only_child() -> int:
