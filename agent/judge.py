@@ -11,30 +11,18 @@ from typing import Any
 
 import msgspec
 
-from checks.check import Check, Clearing, Context, Judgement, NotEvaluated
+from checks.check import Check, Context, Judgement, MachineFacts, NotEvaluated
 from checks.condition import Condition, Unreadable, fold
-from checks.finding import Finding, Part, PartKind, Severity
+from checks.finding import Finding, PartKind, Severity
 from checks.observation import Observation
 
 BROKEN = "CheckFailed"
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class Surroundings(MachineFacts, frozen=True, kw_only=True):
     """What all checks are told. `blind` is set where nothing at all can be judged (no boot id): all classes are Unknown."""
 
-    boot_id: str
-    cleared_before: datetime | None = None
-    clearings: tuple[Clearing, ...] = ()
-    parts: tuple[Part, ...] = ()
     parts_known: bool = False
-    labels: Mapping[str, str] = {}
-    expected: int | None = None
-    expected_source: str = ""
-    last_validated: int | None = None
-    last_validated_pci: tuple[str, ...] = ()
-    nvml: bool = False
-    bus: tuple[str, ...] | None = None
-    bus_error: str = ""
     blind: Unreadable | None = None
 
 
@@ -99,19 +87,8 @@ def judge(
 ) -> CheckState:
     """Judge one class anew; `watched_ms` as in Context."""
     context = Context(
+        **{name: getattr(around, name) for name in MachineFacts.__struct_fields__},
         now=now,
-        boot_id=around.boot_id,
-        cleared_before=around.cleared_before,
-        clearings=around.clearings,
-        parts=around.parts,
-        labels=around.labels,
-        expected=around.expected,
-        expected_source=around.expected_source,
-        last_validated=around.last_validated,
-        last_validated_pci=around.last_validated_pci,
-        nvml=around.nvml,
-        bus=around.bus,
-        bus_error=around.bus_error,
         watched_ms=watched_ms,
         settings={**check.default_settings, **settings},
     )

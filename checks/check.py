@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from checks.condition import Healthy, Unreadable
-from checks.finding import Finding, Part, Reason
+from checks.finding import Finding, Part, Reason, is_same_part
 from checks.observation import Observation
 
 
@@ -31,13 +31,11 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, part: Part) -> bool:
         """Tell whether this is about `part`: by UUID where both have one, else by PCI address."""
-        if self.uuid and part.uuid:
-            return self.uuid == part.uuid
-        return bool(self.pci) and self.pci == part.pci
+        return is_same_part(self, part)
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judgement may depend on beside observations.
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the machine and asked of it, the same for every check.
 
     `cleared_before`: a person or a proven repair dealt with everything seen up to then (NodeHealth.spec.clearedBefore);
     `clearings`: the same for single parts, whose neighbours stay as they are.
@@ -48,11 +46,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     remembered. None = nobody says.
     `nvml`: whether this agent asks NVML at all. `bus`: the PCI addresses of the GPUs that sysfs shows, None while it could
     not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
-    `watched_ms`: how long this agent has watched since its judgement before, by a clock that nobody sets; 0 at its first.
-    None where there is no such clock: then the dates of the judgements must do.
     """
 
-    now: datetime
     boot_id: str
     cleared_before: datetime | None = None
     clearings: tuple[Clearing, ...] = ()
@@ -65,6 +60,16 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     nvml: bool = False
     bus: tuple[str, ...] | None = None
     bus_error: str = ""
+
+
+class Context(MachineFacts, frozen=True, kw_only=True):
+    """What a judgement may depend on beside observations.
+
+    `watched_ms`: how long this agent has watched since its judgement before, by a clock that nobody sets; 0 at its first.
+    None where there is no such clock: then the dates of the judgements must do.
+    """
+
+    now: datetime
     watched_ms: int | None = None
     settings: dict[str, Any] = {}
 

@@ -4,7 +4,7 @@ A clearing that was acted on never counts again, so that a fault seen after it s
 behind the one that cleared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
@@ -43,3 +43,17 @@ def was_cleared(applied: Applied, finding: Finding) -> bool:
     if applied.before is not None and finding.last_seen <= applied.before:
         return True
     return any(one.covers(finding.part) and finding.last_seen <= one.before for one in applied.parts)
+
+
+def read_back(
+    held: Iterable[Finding], findings: Iterable[Finding], boot_id: str, applied: Applied
+) -> tuple[Finding, ...]:
+    """Give what stands once findings that were read back stand again beside `held`, which knows better of its own.
+
+    Only those of this boot, and none that a clearing ended which was acted on.
+    """
+    standing = {finding.key(): finding for finding in held}
+    for finding in findings:
+        if finding.boot_id == boot_id and not was_cleared(applied, finding):
+            standing.setdefault(finding.key(), finding)
+    return tuple(standing.values())

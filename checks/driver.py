@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from checks.check import Check, Context, Judgement, NotEvaluated
-from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
+from checks.clearing import Applied, acted_on, newly_cleared, read_back
 from checks.condition import Healthy, Unreadable
 from checks.driver_reasons import (
     DRIVER_STARTING,
@@ -110,15 +110,9 @@ def restore(findings: Sequence[Finding], memory: Any) -> DriverMemory:
     """Let findings stand again that the agent read back, until the driver answers."""
     kept = memory if isinstance(memory, DriverMemory) else DriverMemory()
     boot_id = kept.boot_id or (findings[0].boot_id if findings else "")
-    standing = {finding.key(): finding for finding in kept.findings}
-    for finding in findings:
-        if (
-            finding.boot_id == boot_id
-            and finding.reason in BY_NAME
-            and not was_cleared(kept.applied, finding)
-        ):
-            standing.setdefault(finding.key(), finding)
-    return msgspec.structs.replace(kept, boot_id=boot_id, findings=tuple(standing.values()))
+    known = [finding for finding in findings if finding.reason in BY_NAME]
+    standing = read_back(kept.findings, known, boot_id, kept.applied)
+    return msgspec.structs.replace(kept, boot_id=boot_id, findings=standing)
 
 
 def _adopt(memory: Any, context: Context) -> DriverMemory:
@@ -288,9 +282,8 @@ class _Judging:
         """Say what stands, and whether the rest is known to be well."""
         blind = self._why_not_well()
         blind_ms = 0
-        if (
-            blind is not None
-        ):  # counted from this word on, since the one before was good; 1: it has just begun
+        if blind is not None:
+            # Counted from this word on, since the one before was good; 1: it has just begun.
             blind_ms = self._before.blind_ms + self._elapsed_ms if self._before.blind_ms else 1
         patient = self._word.kind is not Kind.RELEASED and blind_ms < self._setting_ms(
             "unknown_after_seconds"

@@ -6,6 +6,7 @@ Names of reasons are stable API: alerts and policies name them, so they are depr
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -85,6 +86,23 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{self.kind}/{self.pci or self.uuid or self.name}"
 
 
+class Named(Protocol):
+    """Whatever names a part, empty where it does not know."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def pci(self) -> str: ...
+
+
+def is_same_part(one: Named, other: Named) -> bool:
+    """Compare by UUID where both have one, else by PCI address."""
+    if one.uuid and other.uuid:
+        return one.uuid == other.uuid
+    return bool(one.pci) and one.pci == other.pci
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the public table of reasons; `summary` is one sentence, `runbook` what on-call does."""
 
@@ -95,6 +113,33 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     summary: str
     runbook: str
+
+    def found_on(
+        self,
+        part: Part,
+        boot_id: str,
+        *,
+        first_seen: datetime,
+        last_seen: datetime,
+        count: int = 1,
+        drill: bool = False,
+        detail: str = "",
+    ) -> "Finding":
+        """Give a new finding of this reason."""
+        return Finding(
+            reason=self.name,
+            severity=self.severity,
+            effect=self.effect,
+            urgency=self.urgency,
+            action=self.action,
+            part=part,
+            boot_id=boot_id,
+            first_seen=first_seen,
+            last_seen=last_seen,
+            count=count,
+            drill=drill,
+            detail=detail,
+        )
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

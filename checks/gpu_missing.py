@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from checks.check import Check, Context, Judgement, NotEvaluated
-from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
+from checks.clearing import Applied, acted_on, newly_cleared, read_back
 from checks.condition import Healthy, Unreadable
 from checks.expected import Expectation, expectation
 from checks.finding import Finding, Part, PartKind
@@ -103,11 +103,8 @@ def restore(findings: Sequence[Finding], memory: Any) -> GpuMissingMemory:
     """Let findings stand again that the agent read back, unless a clearing that was acted on ended them."""
     kept = memory if isinstance(memory, GpuMissingMemory) else GpuMissingMemory()
     boot_id = kept.boot_id or (findings[0].boot_id if findings else "")
-    standing = {finding.key(): finding for finding in kept.findings}
-    for finding in findings:
-        if finding.boot_id == boot_id and not was_cleared(kept.applied, finding):
-            standing.setdefault(finding.key(), finding)
-    return msgspec.structs.replace(kept, boot_id=boot_id, findings=tuple(standing.values()))
+    standing = read_back(kept.findings, findings, boot_id, kept.applied)
+    return msgspec.structs.replace(kept, boot_id=boot_id, findings=standing)
 
 
 def _adopt(memory: Any, context: Context) -> GpuMissingMemory:

@@ -35,17 +35,8 @@ class Standing:
         """Let a finding stand, in these words. `first_seen` is when a new one began, now where it is not given."""
         held = self._by_key.get((reason.name, part.key()))
         if held is None:
-            held = Finding(
-                reason=reason.name,
-                severity=reason.severity,
-                effect=reason.effect,
-                urgency=reason.urgency,
-                action=reason.action,
-                part=part,
-                boot_id=self._boot_id,
-                first_seen=min(first_seen or self._now, self._now),
-                last_seen=self._now,
-            )
+            began = min(first_seen or self._now, self._now)
+            held = reason.found_on(part, self._boot_id, first_seen=began, last_seen=self._now)
         again = self._now - held.last_seen >= CONFIRMED_EVERY
         self._by_key[held.key()] = msgspec.structs.replace(
             held, detail=detail, evidence=evidence, last_seen=self._now if again else held.last_seen

@@ -18,13 +18,14 @@ the kernel itself never count, except in a drill, which is marked as one.
 **Unknown** means that the kernel log cannot be read: see KernelLogUnreadable.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, assert_never
 
 import msgspec
 
 from checks.check import Check, Clearing, Context, Judgement
+from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
 from checks.condition import Healthy, Unreadable
 from checks.finding import Finding, Part, PartKind
 from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
@@ -84,7 +85,7 @@ class XidMemory(msgspec.Struct, frozen=True, kw_only=True):
 def judge(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
     """Judge what the kernel log said. Never raises for any observation; the same records judged twice change nothing."""
     before = _adopt(memory, context)
-    dealt_with = _dealt_with(before, context)
+    is_cleared = newly_cleared(_applied(before), context)
     judging = _Judging(before, context)
     # By sequence, so that a batch that arrives shuffled loses none; whether the log can be read goes by what came last.
     for record in sorted((o for o in observations if isinstance(o, KernelRecord)), key=lambda r: r.sequence):
@@ -95,7 +96,7 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
         lost = judging.ledger.omitted - before.omitted
         judging.ledger.see(FINDINGS_OMITTED, NODE, context.now, "", count=lost)
     findings = judging.ledger.findings(judging.identify)
-    findings = tuple(finding for finding in findings if not dealt_with(finding))
+    findings = tuple(finding for finding in findings if not is_cleared(finding))
     after = judging.memory(findings)
     unreadable, not_yet = _why_unreadable(after)
     return Judgement(findings=findings, unreadable=unreadable, not_yet=not_yet, memory=after)
@@ -109,13 +110,7 @@ def restore(findings: Sequence[Finding], memory: Any) -> XidMemory:
     kept = memory if isinstance(memory, XidMemory) else XidMemory()
     boot_id = kept.boot_id or (findings[0].boot_id if findings else "")
     accounts = {finding.key(): finding for finding in kept.findings}
-    ours = [
-        f
-        for f in findings
-        if f.boot_id == boot_id
-        and (kept.applied is None or f.last_seen > kept.applied)
-        and not any(one.covers(f.part) and f.last_seen <= one.before for one in kept.applied_clearings)
-    ]
+    ours = [f for f in findings if f.boot_id == boot_id and not was_cleared(_applied(kept), f)]
     for finding in ours[:MAX_FINDINGS]:
         held = accounts.get(finding.key())
         if held is None or (not held.drill, held.last_seen) < (not finding.drill, finding.last_seen):
@@ -136,21 +131,12 @@ def _adopt(memory: Any, context: Context) -> XidMemory:
 
 
 def _without_cleared(memory: XidMemory, context: Context) -> tuple[Finding, ...]:
-    dealt_with = _dealt_with(memory, context)
-    return tuple(finding for finding in memory.findings if not dealt_with(finding))
+    is_cleared = newly_cleared(_applied(memory), context)
+    return tuple(finding for finding in memory.findings if not is_cleared(finding))
 
 
-def _dealt_with(memory: XidMemory, context: Context) -> Callable[[Finding], bool]:
-    """Give what tells the findings that a clearing ends on which this memory has not acted yet."""
-    everything = None if context.cleared_before == memory.applied else context.cleared_before
-    parts = [one for one in context.clearings if one not in memory.applied_clearings]
-
-    def dealt_with(finding: Finding) -> bool:
-        if everything is not None and finding.last_seen <= everything:
-            return True
-        return any(one.covers(finding.part) and finding.last_seen <= one.before for one in parts)
-
-    return dealt_with
+def _applied(memory: XidMemory) -> Applied:
+    return Applied(before=memory.applied, parts=memory.applied_clearings)
 
 
 class _Judging:
@@ -202,6 +188,7 @@ class _Judging:
         )
 
     def memory(self, findings: tuple[Finding, ...]) -> XidMemory:
+        applied = acted_on(_applied(self._before), self._context)
         return XidMemory(
             boot_id=self._before.boot_id,
             last_sequence=self._last_sequence,
@@ -212,8 +199,8 @@ class _Judging:
             failed_tries=self._failed_tries,
             failure=self._failure,
             omitted=self.ledger.omitted,
-            applied=self._context.cleared_before or self._before.applied,
-            applied_clearings=self._context.clearings or self._before.applied_clearings,
+            applied=applied.before,
+            applied_clearings=applied.parts,
         )
 
     def _readable(self) -> None:

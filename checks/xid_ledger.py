@@ -48,7 +48,15 @@ class Ledger:
         if entry is not None and entry.finding.drill and not drill:
             entry = None  # the real fault takes the drill's place: nothing that a drill said may count as its evidence
         if entry is None:
-            first = _open(reason, part, self._boot_id, when, printable(detail, DETAIL_LIMIT), drill=drill)
+            first = reason.found_on(
+                part,
+                self._boot_id,
+                first_seen=when,
+                last_seen=when,
+                count=0,
+                drill=drill,
+                detail=printable(detail, DETAIL_LIMIT),
+            )
             entry = _Entry(first)
             if not self._make_room(key, first):
                 return
@@ -135,23 +143,6 @@ class _Entry:
             drill=old.drill,
             detail=self.detail,
         )
-
-
-def _open(reason: Reason, part: Part, boot_id: str, when: datetime, detail: str, *, drill: bool) -> Finding:
-    return Finding(
-        reason=reason.name,
-        severity=reason.severity,
-        effect=reason.effect,
-        urgency=reason.urgency,
-        action=reason.action,
-        part=part,
-        boot_id=boot_id,
-        first_seen=when,
-        last_seen=when,
-        count=0,
-        drill=drill,
-        detail=detail,
-    )
 
 
 def _weight(finding: Finding) -> tuple[bool, bool, int]:

@@ -11,9 +11,9 @@ from datetime import datetime
 import msgspec
 
 from checks.condition import Status
-from checks.finding import EFFECT_RANK, Action, Effect, Severity, Urgency
+from checks.finding import EFFECT_RANK, Action, Effect, Severity, Urgency, is_same_part
 from controller.view import Fleet, Settings
-from kube.nodehealth import ClearedPart, HealthFinding, HealthPart, NodeHealth
+from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.types import Lease, Node, NodeCondition
 
 # The public table of condition types (one for each fault class). Others may come: NodeHealth says what its agent publishes.
@@ -199,10 +199,3 @@ def _was_cleared(health: NodeHealth, finding: HealthFinding) -> bool:
     if spec.cleared_before is not None and finding.last_seen <= spec.cleared_before:
         return True
     return any(is_same_part(finding.part, one) and finding.last_seen <= one.before for one in spec.cleared)
-
-
-def is_same_part(part: HealthPart, other: HealthPart | ClearedPart) -> bool:
-    """Compare by UUID where both have one, else by PCI address, as checks.check.Clearing does."""
-    if part.uuid and other.uuid:
-        return part.uuid == other.uuid
-    return bool(part.pci) and part.pci == other.pci

@@ -6,6 +6,7 @@ from controller.case import Case, Move
 from controller.incident import FAILED, clock, with_attempt
 from controller.phases_contain import escalate
 from controller.phases_drain import next_rung
+from controller.steps import RunRepair
 from kube.remediation import Attempt, Phase
 from kube.types import Job
 
@@ -29,6 +30,19 @@ def failed(case: Case, attempt: Attempt, why: str, result: str = FAILED) -> Move
     if next_rung(case) is None:
         return escalate(case, f"{line}; the ladder has no other repair")
     return case.enter(Phase.REPAIRING, line, page=f"{case.node_name}: {line}")
+
+
+def job_of(case: Case, attempt: Attempt) -> RunRepair:
+    """Give the step that creates the attempt's Job."""
+    return RunRepair(
+        node=case.node_name,
+        incident=case.name,
+        repair=attempt.kind,
+        attempt=attempt.number,
+        job=attempt.job,
+        boot_id=attempt.boot_id_before,
+        timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
+    )
 
 
 def withdrawn_by_boot(case: Case, attempt: Attempt, boot_id: str) -> Move:

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from checks.condition import Status
-from checks.finding import Action, Severity
+from checks.finding import Action, Severity, is_same_part
 from checks.observation import NVML
-from controller.assess import is_same_part, name_parts, why_not_usable
+from controller.assess import name_parts, why_not_usable
 from controller.case import Case
 from controller.gpu_clients import clients_on, taken_over, unstoppable
 from controller.last_words import termination_of

@@ -11,7 +11,15 @@ import msgspec
 
 from controller import guards
 from controller.assess import why_not_usable
-from controller.attempts import changed, ended, failed, job_failure, why_not_submitted, withdrawn_by_boot
+from controller.attempts import (
+    changed,
+    ended,
+    failed,
+    job_failure,
+    job_of,
+    why_not_submitted,
+    withdrawn_by_boot,
+)
 from controller.case import Case, Move
 from controller.drain import left_on
 from controller.gpu_reset import RESET_GPU
@@ -20,7 +28,6 @@ from controller.last_words import last_words
 from controller.phases_contain import escalate, revalidate, start_drain, why_a_person
 from controller.phases_drain import begin_repair
 from controller.phases_reset import resetting
-from controller.steps import RunRepair
 from controller.survey import is_ready
 from kube.remediation import Attempt, Phase
 from kube.types import Job
@@ -74,15 +81,7 @@ def _submit(case: Case, attempt: Attempt) -> Move:
         return msgspec.structs.replace(case.hold(hold), recheck_at=attempt.deadline)
     return case.go_on(
         case.status.message if not case.status.held_by else _watching(attempt),
-        RunRepair(
-            node=case.node_name,
-            incident=case.name,
-            repair=attempt.kind,
-            attempt=attempt.number,
-            job=attempt.job,
-            boot_id=attempt.boot_id_before,
-            timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
-        ),
+        job_of(case, attempt),
         recheck_at=attempt.deadline,
     )
 

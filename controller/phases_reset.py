@@ -16,7 +16,7 @@ from datetime import timedelta
 import msgspec
 
 from controller import guards
-from controller.attempts import changed, ended, failed, is_complete, job_failure, withdrawn_by_boot
+from controller.attempts import changed, ended, failed, is_complete, job_failure, job_of, withdrawn_by_boot
 from controller.case import Case, Move
 from controller.gpu_clients import still_off, still_on, taken_over
 from controller.gpu_reset import (
@@ -36,7 +36,7 @@ from controller.incident import FAILED, REFUSED, SUCCEEDED, clock, is_open, last
 from controller.last_words import last_words, termination_of
 from controller.ownership import older
 from controller.phases_contain import escalate, revalidate, why_a_person
-from controller.steps import RunRepair, StartClients, Step, StopClients, WriteSpec
+from controller.steps import StartClients, Step, StopClients, WriteSpec
 from controller.survey import Survey
 from kube.nodehealth import NodeHealth, NodeHealthSpec, Release
 from kube.remediation import Attempt, Phase, Remediation, RemediationStatus, StoppedClients
@@ -102,15 +102,7 @@ def _silence_clients(case: Case, attempt: Attempt) -> Move:
         return case.go_on(why)
     return case.go_on(
         _watching(attempt),
-        RunRepair(
-            node=case.node_name,
-            incident=case.name,
-            repair=attempt.kind,
-            attempt=attempt.number,
-            job=attempt.job,
-            boot_id=attempt.boot_id_before,
-            timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
-        ),
+        job_of(case, attempt),
     )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from checks.finding import is_same_part
 from controller import client_patch
-from controller.assess import is_same_part
 from controller.gpu_clients import OFF, ON
 from controller.steps import StartClients, StopClients
 from controller.view import Fleet
