@@ -62,7 +62,7 @@ def assess(
     node: Node, health: NodeHealth | None, lease: Lease | None, settings: Settings, now: datetime
 ) -> Verdict:
     """Judge one node."""
-    confirmed = confirmed_at(node, health, lease)
+    confirmed = confirmed_at(node, health, lease, now)
     fresh = confirmed is not None and now - confirmed < settings.evidence_max_age
     doubt = why_not_usable(node, health)
     ill = [c for c in our_conditions(node, health) if c.status != Status.FALSE]
@@ -119,16 +119,23 @@ def why_not_usable(node: Node, health: NodeHealth | None) -> str:
     return ""
 
 
-def confirmed_at(node: Node, health: NodeHealth | None, lease: Lease | None) -> datetime | None:
-    """Give the last sign of life of this Node's agent: its report, or the renewal of its Lease."""
+def confirmed_at(
+    node: Node, health: NodeHealth | None, lease: Lease | None, now: datetime
+) -> datetime | None:
+    """Give the last sign of life of this Node's agent: its report, or the renewal of its Lease.
+
+    The Lease is dated by our own clock (controller.renewals), a report by the node's: one from the future proves nothing,
+    or a clock that is wrong would let the agent live for ever.
+    """
     uid = node.metadata.uid
     signs = []
-    if health is not None and health.status.node_uid == uid and health.status.observed_at is not None:
-        signs.append(health.status.observed_at)
+    reported = health.status.observed_at if health is not None and health.status.node_uid == uid else None
+    if reported is not None and reported <= now:
+        signs.append(reported)
     if lease is not None and lease.spec.renew_time is not None:
         owners = lease.metadata.owner_references
         if not owners or any(owner.uid == uid for owner in owners):
-            signs.append(lease.spec.renew_time)
+            signs.append(min(lease.spec.renew_time, now))
     return max(signs, default=None)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from controller import view
 from controller.fresh import Glance, Reread
+from controller.renewals import Renewals
 from controller.stores import Stores
 from controller.survey import Survey, survey
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings
@@ -55,6 +56,8 @@ class Sight:
         validation_guard: Guard,
     ) -> None:
         self._stores = stores
+        self._renewals = Renewals(clock)
+        stores.leases.subscribe(self._renewals.see)
         self._settings = settings
         self._clock = clock
         self._guard = guard
@@ -88,7 +91,7 @@ class Sight:
             healths=stores.healths.values(),
             remediations=stores.remediations.values(),
             policies=stores.policies.values(),
-            leases=stores.leases.values(),
+            leases=map(self._renewals.dated, stores.leases.values()),
             pods=PodsOn(stores.pods),
             jobs=stores.jobs.values(),
             daemonsets=stores.daemonsets.values(),

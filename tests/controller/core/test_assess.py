@@ -135,6 +135,7 @@ def test_unknown_is_told_apart() -> None:
 
 
 OLD = NOW - timedelta(minutes=6)
+AHEAD = NOW + timedelta(days=1)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +148,12 @@ OLD = NOW - timedelta(minutes=6)
             OLD, make.lease(renewed=SEEN, node_uid="uid-of-before"), False, id="a Lease of the Node of before"
         ),
         pytest.param(None, None, False, id="an agent that was never heard"),
+        pytest.param(AHEAD, None, False, id="a report from the future"),
+        pytest.param(AHEAD, make.lease(renewed=OLD), False, id="and its agent is silent"),
+        pytest.param(AHEAD, make.lease(renewed=SEEN), True, id="and its agent lives"),
+        pytest.param(
+            OLD, make.lease(renewed=NOW + timedelta(seconds=1)), True, id="a Lease heard after the look began"
+        ),
     ],
 )
 def test_evidence_is_confirmed_by_a_sign_of_life(observed: object, lease: Lease | None, fresh: bool) -> None:
