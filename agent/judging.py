@@ -47,7 +47,14 @@ BOOT_ID_UNREADABLE = "BootIdUnreadable"
 class Judging:
     """The state of all enabled checks of one machine."""
 
-    def __init__(self, checks: Sequence[Check], config: Config, *, single_look: bool = False) -> None:
+    def __init__(
+        self,
+        checks: Sequence[Check],
+        config: Config,
+        *,
+        single_look: bool = False,
+        looked_at: Sequence[str] = (),
+    ) -> None:
         self._single_look = single_look
         self._checks = [check for check in checks if config.check(check.name).enabled]
         self._settings = {
@@ -74,7 +81,7 @@ class Judging:
         self.settled: frozenset[str] = frozenset()
         """GPU Operator's labels that have said `false` since this Node was first seen: how it is run, and no work on it."""
         self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
-        self._around = Surroundings(boot_id="", nvml=config.nvml.enabled)
+        self._around = Surroundings(boot_id="", nvml=config.nvml.enabled, looked_at=tuple(looked_at))
 
     @property
     def boot_id(self) -> str:

@@ -1,8 +1,8 @@
 """The running agent: one judging loop, and the threads that read and write for it.
 
-    reader, nvml ──► loop ──conditions──► API server (nodes/status)
-                     │ ▲
-             reports ▼ │ news (the Node, what is asked of us)
+    reader, nvml, probes ► loop ──conditions──► API server (nodes/status)
+                           │ ▲
+                   reports ▼ │ news (the Node, what is asked of us)
                     writer ──► API server (NodeHealth), state file        watches ──► news        lease, http
 
 The loop judges and sends conditions and does nothing slower, so that neither NodeHealth nor a full disk nor a storm of
@@ -31,6 +31,8 @@ from agent.node_health import Change, kernel_log_position
 from agent.nvml_feed import NvmlFeed, wish_of
 from agent.own_node import Asked, Gone, Mailbox, Met, OwnNode, Seen
 from agent.own_watch import own_watch
+from agent.probes import Probe, Probes
+from agent.probing import probes_of
 from agent.publish import Publisher
 from agent.reader import Feed, KernelLogFeed, Source
 from agent.record import Recorder
@@ -86,6 +88,7 @@ class Agent:
         feed: Feed | None = None,
         kubelet: Kubelet | None = None,
         nvml: NvmlFeed | None = None,
+        probes: Sequence[Probe] | None = None,
         inventory: Callable[[], Inventory | InventoryFailed] | None = None,
     ) -> None:
         name = config.node_name
@@ -108,7 +111,10 @@ class Agent:
         )
         self.feed = feed or KernelLogFeed(open_kernel_log(config, clock), clock, random, self._woken.set)
         self.nvml = nvml or NvmlFeed(config.nvml, clock, random, self._woken.set, self.metrics)
-        self.judging = Judging(discover() if checks is None else checks, config)
+        looked_at = probes_of(config) if probes is None else probes
+        self.probes = Probes(looked_at, clock, random, self._woken.set)
+        sources = [probe.source for probe in looked_at]
+        self.judging = Judging(discover() if checks is None else checks, config, looked_at=sources)
         self.hearing = Hearing(config, self.judging, clock, random, self._woken.set, kubelet)
         self.publisher = Publisher(api, name, config.publish, clock, random, self.metrics)
         wake_writer = self._writer_woken.set
@@ -169,6 +175,7 @@ class Agent:
         self.feed.end()
         self.hearing.end()
         self.nvml.end()
+        self.probes.end()
         writer.join(timeout=2.0)
         self.save()
         if server is not None:
@@ -209,7 +216,7 @@ class Agent:
         changed = self._look_at_machine()
         changed = self._take_news() or changed
         observations, cursor = self.feed.take()
-        observations += self.nvml.take()
+        observations += [*self.nvml.take(), *self.probes.take()]
         changed = changed or self.nvml.released != self._released
         judged = changed or bool(observations) or self._clock.monotonic() >= self._judge_at
         if judged:
@@ -334,6 +341,7 @@ class Agent:
         if not self.feed.begun and judging.boot_id and known:
             self.feed.begin(judging.boot_id, judging.cursor)
         self.nvml.follow(judging.boot_id, wish_of(judging), may_begin=known)
+        self.probes.follow(judging.boot_id, may_begin=known)
 
     # Around it
 

@@ -13,6 +13,8 @@ from agent.host.inventory import read_inventory
 from agent.host.kmsg import KernelLog
 from agent.judging import Judging
 from agent.nvml_feed import one_round, wish_of
+from agent.probes import look_once
+from agent.probing import probes_of
 from agent.reader import TRIES_BEFORE_UNKNOWN, Source
 from agent.state_file import State
 from checks.check import Check
@@ -40,7 +42,9 @@ def look(
     `saved` is what a running agent remembers of this boot: then only what came after it is read. `cleared_before` says
     that everything older was dealt with. `gpus` is the number that is demanded here; it decides as spec.expected does.
     """
-    judging = Judging(checks, config, single_look=True)
+    probes = probes_of(config)
+    sources = [probe.source for probe in probes]
+    judging = Judging(checks, config, single_look=True, looked_at=sources)
     judging.ask(
         NodeHealthSpec(cleared_before=cleared_before, expected=Expected(gpus=gpus, source="as demanded"))
     )
@@ -65,6 +69,7 @@ def look(
     finally:
         log.close()
     said = one_round(config.nvml, clock, judging.boot_id, wish_of(judging))
+    said += look_once(probes, clock)
     judging.judge([_final(seen) for seen in said], None, clock.now())
     return judging
 

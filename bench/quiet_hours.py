@@ -137,7 +137,7 @@ class QuietHours:
         machine.kernel_log.rewind()
         feed = _Calm(node, PolledFeed(config, clock), clock)
         kubelet = _AskedKubelet(pod_resources, clock)
-        self._agent = Agent(config, api, clock, checks=checks, feed=feed, kubelet=kubelet)
+        self._agent = Agent(config, api, clock, checks=checks, feed=feed, kubelet=kubelet, probes=())
         self._agent.load()
         self.pass_by(_READY_WITHIN_S)
         if why := self._agent.why_not_ready():

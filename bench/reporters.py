@@ -104,7 +104,13 @@ class Reporter:
         self.name = name
         self._script = Script()
         self._agent = Agent(
-            config, api, SYSTEM, checks=_CHECKS, feed=self._script, inventory=lambda: inventory(name)
+            config,
+            api,
+            SYSTEM,
+            checks=_CHECKS,
+            feed=self._script,
+            probes=(),
+            inventory=lambda: inventory(name),
         )
         self._agent.load()
 

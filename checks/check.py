@@ -46,6 +46,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     remembered. None = nobody says.
     `nvml`: whether this agent asks NVML at all. `bus`: the PCI addresses of the GPUs that sysfs shows, None while it could
     not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
+    `looked_at`: the sources of `checks.observation` that are looked at every so often here; what is not among them nobody
+    reads.
     """
 
     boot_id: str
@@ -60,6 +62,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     nvml: bool = False
     bus: tuple[str, ...] | None = None
     bus_error: str = ""
+    looked_at: tuple[str, ...] = ()
 
 
 class Context(MachineFacts, frozen=True, kw_only=True):
@@ -109,6 +112,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
     accounts of one finding the newer one counts. None where the class is probed anew and latches nothing.
     `single_look` are settings that take the place of others where there is one look and nobody comes back for the next.
+    `why_settings` gives the reason for each default, with its source, for the generated documentation.
     """
 
     name: str
@@ -123,6 +127,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     unknown_reasons: tuple[Reason, ...] = ()
     restore: Callable[[Sequence[Finding], Any], Any] | None = None
     single_look: dict[str, Any] = {}
+    why_settings: dict[str, str] = {}
 
 
 def discover() -> tuple[Check, ...]:

@@ -4,6 +4,12 @@ from datetime import datetime
 
 import msgspec
 
+from checks.gpu_health import GpuHealth
+from checks.host_reading import HostRead
+from checks.infiniband_reading import InfinibandRead
+from checks.pci_reading import PciRead
+from checks.storage_reading import DisksRead, MountsRead
+
 KERNEL_LOG = "kernel-log"
 """The `source` of everything that the kernel-log reader hands over; checks of the kernel log heed no other."""
 
@@ -76,7 +82,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     not have at all (NotSupported) is no error. `quiet` says why no call was made to this GPU; then the identity is the
     last that was read. `index` is NVML's own and may be another one after a reboot. `recovery` is what the driver itself
     says is needed (field 230): 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 recover the IMEX
-    domain, 6 bus reset, 7 system reboot; None where it does not say.
+    domain, 6 bus reset, 7 system reboot; None where it does not say. `health` is None where the GPU was not asked for it.
     """
 
     index: int
@@ -90,6 +96,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
     quiet: str = ""
+    health: GpuHealth | None = None
 
 
 class NvmlRead(msgspec.Struct, frozen=True, kw_only=True, tag="nvml"):
@@ -163,4 +170,9 @@ Observation = (
     | NvmlHung
     | NvmlReleased
     | NvmlEvent
+    | PciRead
+    | InfinibandRead
+    | MountsRead
+    | DisksRead
+    | HostRead
 )

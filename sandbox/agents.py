@@ -89,6 +89,7 @@ class HostedAgent:
             self._host.clock,
             checks=self._host.checks,
             feed=PolledFeed(config, self._host.clock),
+            probes=(),
         )
         agent.load()
         self.agent = agent

@@ -250,6 +250,7 @@ class Scene:
             random=Random(1),
             feed=self.feed,
             kubelet=self.kubelet,
+            probes=(),
             inventory=lambda: self.inventory,
         )
         self.agent.load()

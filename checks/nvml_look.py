@@ -1,0 +1,52 @@
+"""Feeds what NVML says into `checks.polled`, for the checks of GPU health: one look a round, failures as failures. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from checks.check import Context, NotEvaluated
+from checks.finding import Part, Reason
+from checks.gpu_health import GpuHealth
+from checks.nvml_word import gpu_part, in_order, spoken
+from checks.observation import GpuReading, NvmlFailed, NvmlHung, NvmlRead, NvmlReleased, Observation
+from checks.polled import TRIES_BEFORE_UNKNOWN, Polled, Said, Word
+
+WordsOf = Callable[[GpuReading, GpuHealth, Part], Iterable[Word]]
+
+
+def hear_rounds(
+    observations: Sequence[Observation],
+    polled: Polled,
+    context: Context,
+    words_of: WordsOf,
+    name: str,
+) -> None:
+    """Give each round to `polled`: `words_of` is asked for every GPU that answered.
+
+    A GPU that is left alone (quiet) or that gave no health keeps what it has, and is listed as not evaluated.
+    """
+    known = {part.pci: part for part in context.parts if part.pci}
+    for heard in in_order(observations):
+        match heard:
+            case NvmlRead(gpus=gpus):
+                words: list[Word] = []
+                rows: list[NotEvaluated] = []
+                for gpu in gpus:
+                    part = gpu_part(gpu, known, {})
+                    if gpu.quiet or gpu.health is None:
+                        why = f"it is not asked: {gpu.quiet}" if gpu.quiet else "it did not answer"
+                        rows.append(NotEvaluated(check=name, part=part.shown(), why=why))
+                    else:
+                        words += words_of(gpu, gpu.health, part)
+                polled.hear(words, rows)
+            case NvmlFailed() | NvmlHung() | NvmlReleased():
+                polled.fail(spoken(heard).why, TRIES_BEFORE_UNKNOWN if isinstance(heard, NvmlReleased) else 1)
+
+
+def group_missing(health: GpuHealth, group: str, reason: Reason, part: Part, what: str) -> Word:
+    """Give the word for a group that was not told: unreadable where its call gave an error, else not shown."""
+    refusal = health.errors.get(group)
+    if refusal is not None:
+        detail = f"{what}: {refusal.call} gives {refusal.name} ({refusal.code})"
+        return Word(said=Said.UNREADABLE, reason=reason, part=part, detail=detail)
+    return Word(
+        said=Said.NOT_SHOWN, reason=reason, part=part, detail=f"this GPU or driver does not show {what}"
+    )
