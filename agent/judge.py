@@ -13,6 +13,7 @@ import msgspec
 
 from checks.check import Check, Context, Judgement, MachineFacts, NotEvaluated
 from checks.condition import Condition, Unreadable, fold
+from checks.drill import asked_for, with_drills
 from checks.finding import Finding, PartKind, Severity
 from checks.observation import Observation
 
@@ -30,7 +31,8 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True):
     """One check between judgements.
 
     `seen`: a part of this class was found in this boot, and so the class stays, even when the part is lost. `exists`: it
-    was seen, or it cannot be ruled out yet, or the check says so. `not_yet` is why nothing can be said so far.
+    was seen, or it cannot be ruled out yet, or the check says so. `not_yet` is why nothing can be said so far. `drilled`: a
+    drill of NodeHealth.spec stands, and `undrilled` is the condition as it was before.
     """
 
     memory: Any = None
@@ -43,6 +45,8 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True):
     broken: str = ""
     traceback: str = ""
     failures: int = 0
+    drilled: bool = False
+    undrilled: Condition | None = None
 
 
 class _Broken(msgspec.Struct, frozen=True):
@@ -56,7 +60,7 @@ class _Broken(msgspec.Struct, frozen=True):
 
 def restore(check: Check, state: CheckState, findings: Sequence[Finding], boot_id: str) -> CheckState:
     """Give the check back the faults of this boot that NodeHealth held, where it latches faults at all."""
-    ours = [finding for finding in findings if finding.boot_id == boot_id]
+    ours = [finding for finding in findings if finding.boot_id == boot_id and not asked_for(finding)]
     if check.restore is None or not ours:
         return state
     try:
@@ -71,7 +75,10 @@ def is_outdated(state: CheckState, newer: Sequence[Finding], boot_id: str) -> bo
     """Tell whether a fault stands in this check's memory that a newer and whole account no longer holds."""
     stand = {finding.key() for finding in newer}
     return any(
-        finding.severity is Severity.FAULT and finding.boot_id == boot_id and finding.key() not in stand
+        finding.severity is Severity.FAULT
+        and finding.boot_id == boot_id
+        and finding.key() not in stand
+        and not asked_for(finding)
         for finding in state.findings
     )
 
@@ -96,6 +103,7 @@ def judge(
     applies, applies_broken = _applies(check, around)
     broken = broken or applies_broken
     seen = before.seen or _names_a_part(judgement.findings) or applies is True
+    judgement = with_drills(check, judgement, context)
     state = msgspec.structs.replace(
         before,
         memory=judgement.memory,
@@ -107,8 +115,11 @@ def judge(
         broken=broken.sentence if broken else "",
         traceback=broken.traceback if broken else "",
         failures=before.failures + failures,
+        drilled=any(asked_for(finding) for finding in judgement.findings),
+        undrilled=before.undrilled if before.drilled else before.condition,
     )
-    return msgspec.structs.replace(state, condition=_condition(check, state, judgement, around, now))
+    condition = _condition(check, state, judgement, around, now, ended=before.drilled and not state.drilled)
+    return msgspec.structs.replace(state, condition=condition)
 
 
 def _run(
@@ -124,7 +135,8 @@ def _run(
     except Exception as error:  # noqa: BLE001 - the check-runner's edge: a defect in one check is a finding about it
         broken = _Broken.by(error, check)
     failures = 0
-    judgement = Judgement(findings=before.findings, not_evaluated=before.not_evaluated, memory=before.memory)
+    held = tuple(finding for finding in before.findings if not asked_for(finding))
+    judgement = Judgement(findings=held, not_evaluated=before.not_evaluated, memory=before.memory)
     for observation in observations:
         try:
             judgement = check.judge([observation], judgement.memory, context)
@@ -149,8 +161,15 @@ def _applies(check: Check, around: Surroundings) -> tuple[bool | None, _Broken |
 
 
 def _condition(
-    check: Check, state: CheckState, judgement: Judgement, around: Surroundings, now: datetime
+    check: Check,
+    state: CheckState,
+    judgement: Judgement,
+    around: Surroundings,
+    now: datetime,
+    *,
+    ended: bool,
 ) -> Condition | None:
+    """Give the class's condition; `ended`: a drill has just ended, so what stands is its word and must go."""
     if not state.exists:
         return None
     faults = any(finding.severity is Severity.FAULT for finding in judgement.findings)
@@ -161,8 +180,8 @@ def _condition(
         )
     elif around.blind is not None:
         unreadable = around.blind
-    elif judgement.not_yet and not faults:
-        return state.condition
+    elif judgement.not_yet and not faults and not (ended and state.undrilled is None):
+        return _back(state, now) if ended else state.condition
     return fold(
         check.condition,
         findings=judgement.findings,
@@ -171,3 +190,11 @@ def _condition(
         previous=state.condition,
         now=now,
     )
+
+
+def _back(state: CheckState, now: datetime) -> Condition | None:
+    """Give the condition from before the drill; its status changes now, unless it is the same."""
+    held, before = state.condition, state.undrilled
+    if held is None or before is None or held.status is before.status:
+        return before
+    return msgspec.structs.replace(before, last_transition=now)

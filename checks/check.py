@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from checks.condition import Healthy, Unreadable
-from checks.finding import Finding, Part, Reason, is_same_part
+from checks.finding import Finding, Part, PartKind, Reason, is_same_part
 from checks.observation import Observation
 
 
@@ -34,6 +34,16 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
         return is_same_part(self, part)
 
 
+class Drill(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that a person asked for: `reason` on `part` from `since` until `until` (see `checks.drill`)."""
+
+    id: str
+    reason: str
+    part: Part
+    since: datetime
+    until: datetime
+
+
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the machine and asked of it, the same for every check.
 
@@ -44,10 +54,14 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     for, in the words of `expected_source`. `last_validated`: the most GPUs that were ever counted on this Node while
     every one of them answered (NodeHealth.status.lastValidated), `last_validated_pci` where they were, as far as that is
     remembered. None = nobody says.
+    `expected_ports`, `expected_rate_mbps`: the compute fabric's active ports and their rate that NodeHealth.spec.expected
+    asks for, in the words of `expected_ports_source`; `peer_ports`, `peer_rate_mbps`: what most of `peers_counted` other
+    nodes of this kind show (NodeHealth.spec.peers); `last_validated_ports`, `last_validated_rate_mbps`: what this Node
+    showed itself while all was well (NodeHealth.status.lastValidated).
     `nvml`: whether this agent asks NVML at all. `bus`: the PCI addresses of the GPUs that sysfs shows, None while it could
     not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
     `looked_at`: the sources of `checks.observation` that are looked at every so often here; what is not among them nobody
-    reads.
+    reads. `drills`: the findings that a person asked for (NodeHealth.spec.drills).
     """
 
     boot_id: str
@@ -59,10 +73,19 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     expected_source: str = ""
     last_validated: int | None = None
     last_validated_pci: tuple[str, ...] = ()
+    expected_ports: int | None = None
+    expected_rate_mbps: int | None = None
+    expected_ports_source: str = ""
+    peer_ports: int | None = None
+    peer_rate_mbps: int | None = None
+    peers_counted: int = 0
+    last_validated_ports: int | None = None
+    last_validated_rate_mbps: int | None = None
     nvml: bool = False
     bus: tuple[str, ...] | None = None
     bus_error: str = ""
     looked_at: tuple[str, ...] = ()
+    drills: tuple[Drill, ...] = ()
 
 
 class Context(MachineFacts, frozen=True, kw_only=True):
@@ -112,7 +135,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
     accounts of one finding the newer one counts. None where the class is probed anew and latches nothing.
     `single_look` are settings that take the place of others where there is one look and nobody comes back for the next.
-    `why_settings` gives the reason for each default, with its source, for the generated documentation.
+    `why_settings` gives the reason for each default, with its source, for the generated documentation. `part_kind` is what
+    most of its findings are about.
     """
 
     name: str
@@ -128,6 +152,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     restore: Callable[[Sequence[Finding], Any], Any] | None = None
     single_look: dict[str, Any] = {}
     why_settings: dict[str, str] = {}
+    part_kind: PartKind = PartKind.GPU
 
 
 def discover() -> tuple[Check, ...]:
