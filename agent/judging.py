@@ -10,6 +10,8 @@ from datetime import datetime
 import msgspec
 
 from agent import node_health
+from agent.asked import asked, recalled
+from agent.asked import published as published_count
 from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
@@ -28,7 +30,6 @@ from checks.last_validated import Validated, validated
 from checks.nvml_word import NvmlObservation, in_order
 from checks.observation import KERNEL_LOG, NvmlRead, Observation
 from kube.nodehealth import (
-    Expected,
     LastValidated,
     NodeHealth,
     NodeHealthSpec,
@@ -196,19 +197,15 @@ class Judging:
             parts=tuple(identity(part) for part in self.parts),
             last_validated=held.gpus if held is not None else None,
             last_validated_pci=held.pci if held is not None else (),
+            last_validated_ports=held.ports if held is not None else None,
+            last_validated_rate_mbps=held.rate_mbps if held is not None else None,
         )
 
     def ask(self, spec: NodeHealthSpec) -> bool:
         """Take NodeHealth.spec as it stands now; give whether anything in it is new."""
         cleared = self.clear(spec.cleared_before)
         self._accepted = accepted_at(spec)
-        expected = spec.expected or Expected()
-        around = msgspec.structs.replace(
-            self._around,
-            clearings=tuple(Clearing(uuid=c.uuid, pci=c.pci, before=c.before) for c in spec.cleared),
-            expected=expected.gpus,
-            expected_source=expected.source,
-        )
+        around = msgspec.structs.replace(self._around, **asked(spec))
         new = cleared or around != self._around or spec.release != self.release
         self._around, self.release = around, spec.release
         return new
@@ -324,7 +321,7 @@ class Judging:
         """Take the count that NodeHealth holds, where it is more than what the state file remembered."""
         held = self.validated.gpus if self.validated is not None else 0
         if published is not None and published.gpus > held:
-            self.validated = Validated(gpus=published.gpus, at=published.at)
+            self.validated = recalled(published)
             self._recount()
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -372,9 +369,7 @@ class Judging:
             sources=tuple(sources),
             published=published,
             released=released,
-            last_validated=LastValidated(gpus=self.validated.gpus, at=self.validated.at)
-            if self.validated is not None
-            else None,
+            last_validated=published_count(self.validated),
         )
 
     def state(self, now: datetime) -> State:

@@ -18,6 +18,7 @@ from checks.condition import worst_first
 from checks.finding import Action, Effect, Finding, Part, PartKind, Severity, Urgency
 from checks.observation import KERNEL_LOG
 from kube.nodehealth import (
+    FabricPorts,
     HealthFinding,
     HealthPart,
     LastValidated,
@@ -53,6 +54,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     released: Released | None = None
     last_validated: LastValidated | None = None
     other_devices: tuple[OtherDevice, ...] = ()
+    fabric_ports: FabricPorts | None = None
 
 
 class Change(StrEnum):
@@ -96,8 +98,10 @@ def _facts(report: Report) -> tuple[Any, ...]:
     sources = tuple((source.name, source.readable, source.error) for source in report.sources)
     parts = tuple(msgspec.structs.replace(part, held=None, held_by="") for part in report.parts)
     identity = (report.node_uid, report.boot_id, report.agent_version, report.driver, parts)
-    nvml = (report.released, report.last_validated.gpus if report.last_validated is not None else None)
-    return (faults, sources, identity, nvml, report.not_evaluated, report.published)
+    held, fabric = report.last_validated, report.fabric_ports
+    nvml = (report.released, (held.gpus, held.ports, held.rate_mbps) if held is not None else None)
+    ports = (fabric.active, fabric.rate_mbps) if fabric is not None else None
+    return (faults, sources, identity, nvml, ports, report.not_evaluated, report.published)
 
 
 def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealthStatus:
@@ -125,6 +129,7 @@ def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealt
         released=report.released,
         last_validated=report.last_validated,
         other_devices=report.other_devices,
+        fabric_ports=report.fabric_ports,
     )
     return _fitted(
         whole,
@@ -226,6 +231,7 @@ def _finding(condition: str, finding: Finding) -> HealthFinding:
         drill=finding.drill,
         detail=finding.detail[:_LINE],
         evidence=tuple(line[:_LINE] for line in finding.evidence[-_MOST_EVIDENCE:]),
+        holder=finding.holder[:317],
     )
 
 
@@ -264,6 +270,7 @@ def _read_back(row: HealthFinding) -> Finding | None:
             evidence=row.evidence,
             drill=row.drill,
             detail=row.detail,
+            holder=row.holder,
         )
     except ValueError:
         return None

@@ -143,7 +143,10 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault on one part. `evidence` holds raw lines, newest last, bounded in number and length."""
+    """One fault on one part. `evidence` holds raw lines, newest last, bounded in number and length.
+
+    `holder` is the pod, as namespace/name, that held the part when the fault was first seen; empty where none is known.
+    """
 
     reason: str
     severity: Severity
@@ -158,6 +161,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     drill: bool = False
     detail: str = ""
+    holder: str = ""
 
     def key(self) -> tuple[str, str]:
         """Identify the fault: the same reason on the same part is the same fault, seen again."""

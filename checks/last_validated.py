@@ -15,12 +15,17 @@ from checks.observation import GpuReading, NvmlRead
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    """`gpus` at the addresses `pci`, first counted so `at`. `accepted` is the newest person's clearing that was acted on."""
+    """`gpus` at the addresses `pci`, first counted so `at`. `accepted` is the newest person's clearing that was acted on.
+
+    `ports` and `rate_mbps` are the compute fabric's, which is no business of `validated`: it keeps what stands there.
+    """
 
     gpus: int
     at: datetime
     pci: tuple[str, ...] = ()
     accepted: datetime | None = None
+    ports: int | None = None
+    rate_mbps: int | None = None
 
 
 def validated(
@@ -43,6 +48,8 @@ def validated(
         at=read.seen_at,
         pci=tuple(sorted(gpu.pci for gpu in read.gpus)),
         accepted=accepted,
+        ports=before.ports if before is not None else None,
+        rate_mbps=before.rate_mbps if before is not None else None,
     )
     if before is None or counted.gpus > before.gpus:
         return counted

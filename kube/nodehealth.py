@@ -56,7 +56,10 @@ class OtherDevice(Struct, frozen=True, kw_only=True):
 
 
 class HealthFinding(Struct, frozen=True, kw_only=True):
-    """One fault or warning that stands; `severity` Fault makes its condition True, Warning never does."""
+    """One fault or warning that stands; `severity` Fault makes its condition True, Warning never does.
+
+    `holder` is the pod, as namespace/name, that held the part when the fault was first seen; empty where none is known.
+    """
 
     condition: str
     reason: str
@@ -72,6 +75,7 @@ class HealthFinding(Struct, frozen=True, kw_only=True):
     drill: bool = False
     detail: str = ""
     evidence: tuple[str, ...] = ()
+    holder: str = ""
 
 
 class NotEvaluatedPart(Struct, frozen=True, kw_only=True):
@@ -99,9 +103,25 @@ class Released(Struct, frozen=True, kw_only=True):
 
 
 class LastValidated(Struct, frozen=True, kw_only=True):
-    """The most GPUs that were counted while every one of them answered; what a later count is held against."""
+    """The most GPUs that were counted while every one of them answered; what a later count is held against.
+
+    `ports` and `rate_mbps` are the same of the compute fabric: its active ports, and the rate that all of them had.
+    """
 
     gpus: int
+    at: datetime
+    ports: int | None = None
+    rate_mbps: int | None = None
+
+
+class FabricPorts(Struct, frozen=True, kw_only=True):
+    """What the node shows of its compute fabric since `at`: how many ports are active, and the rate most of them have.
+
+    Peers are held against each other by it; written only when a number changed.
+    """
+
+    active: int
+    rate_mbps: int = 0
     at: datetime
 
 
@@ -120,12 +140,28 @@ class NodeHealthStatus(Struct, frozen=True, kw_only=True):
     omitted: int = 0
     released: Released | None = None
     last_validated: LastValidated | None = None
+    fabric_ports: FabricPorts | None = None
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """What the node should hold, and who says so."""
+    """What the node should hold, and who says so: `source` of the GPUs, `ports_source` of ports and rate."""
 
     gpus: int | None = None
+    source: str = ""
+    ports: int | None = None
+    rate_mbps: int | None = None
+    ports_source: str = ""
+
+
+class Peers(Struct, frozen=True, kw_only=True):
+    """What most of the other nodes of this kind show of their compute fabric; `counted` of them were asked, at least three.
+
+    None = they do not agree on it. A hint of what should be here, of less weight than Expected.
+    """
+
+    ports: int | None = None
+    rate_mbps: int | None = None
+    counted: int = 0
     source: str = ""
 
 
@@ -159,6 +195,7 @@ class NodeHealthSpec(Struct, frozen=True, kw_only=True):
     """
 
     expected: Expected | None = None
+    peers: Peers | None = None
     release: Release | None = None
     cleared_before: datetime | None = None
     cleared_by: str = ""
