@@ -1,8 +1,12 @@
 """What NVML says of one GPU's health in one round, as raw values. None or empty = not told, for the reason in `errors` or
 because this hardware or driver has no such thing (`absent`). Units and traps: the docstring of each struct.
 
-`errors` holds, by the name of a group below, the error that its call gave; `absent` the groups that NVML answered with
-NotSupported or FunctionNotFound. A group in neither and not told was not asked (a quiet GPU, a release).
+`errors` holds, by the name of a group below, the first error that one of its calls gave; `absent` the groups of which this
+hardware or driver shows nothing (NotSupported, FunctionNotFound, a struct, field or function that it does not know). A group
+in neither and not told was not asked (a quiet GPU, a release; NVLinks while MIG is on, because they then read as down).
+
+A group may be told in part and stand in `errors` too: what is None in it was then refused, or is not there. All ones is
+NVML's word for "not available" (nvml.h, NVML_VALUE_NOT_AVAILABLE), so it is no value here.
 """
 
 import msgspec
@@ -60,7 +64,15 @@ class Ecc(msgspec.Struct, frozen=True, kw_only=True):
 
 class NvLink(msgspec.Struct, frozen=True, kw_only=True):
     """One link. `state`: field 165 (0 inactive, 1 active, 2 sleep, 3 active with traffic disabled), else 0 or 1 of
-    nvmlDeviceGetNvLinkState. `mbps`: MB/s raw, None where not told. `counters` by name, see `agent.host.nvml_links`.
+    nvmlDeviceGetNvLinkState. `mbps`: MB/s raw, None where not told. `counters` by name; one that is not told is not there.
+
+    Up to NVLink 4: `replay` (field 161, else 46-51 and 108-113), `recovery` (162, else 53-58, 114-119), `crc_flit` (163,
+    else 32-37, 96-101), `crc_data` (39-44, 102-107), `ecc_data` (148-159); where no field tells a counter, that of
+    nvmlDeviceGetNvLinkErrorCounter. NVLink 5: `malformed` (206), `buffer_overrun` (207), `receive` (208), `remote` (209),
+    `general` (210), `link_integrity` (211), `transmit_discards` (212), `recovery_ok` (213), `recovery_failed` (214),
+    `recovery_total` (215), `effective_errors` (219), `symbol_errors` (221). These all count since the driver was loaded.
+    No counts but packed bit error rates of NVLink 5, raw: `effective_ber` (220), `symbol_ber` (222): exponent in bits 0-7,
+    mantissa in bits 8-11, rate = mantissa x 10^-exponent; mantissa 15 with exponent 255 is the floor, i.e. zero.
     """
 
     index: int
@@ -70,7 +82,7 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NvLinks(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` is field 91. `version` is NVML's enum (4.0 = 6, 5.0 = 7). `links` holds one entry for each of `count`."""
+    """`count` is field 91; a GPU that has none lists the group as absent. `version` is NVML's enum (4.0 = 6, 5.0 = 7). `links` holds one entry for each of `count`."""
 
     count: int
     version: int | None = None
@@ -93,7 +105,10 @@ class Pcie(msgspec.Struct, frozen=True, kw_only=True):
     """`generation` counts only between two readings of the performance state that are both 0 (`pstate_before/after`).
 
     `max_*` is the lesser of device and system, `device_max_generation` the device's own. `bus_type`: 2 = PCIe.
-    `c2c_links`: field 170, None where not told. `counters` by name: replay, and the fields 173-183 where they exist.
+    `c2c_links`: field 170, None where not told. `counters` by name, where they exist: `replay` (field 94, else
+    nvmlDeviceGetPcieReplayCounter), `replay_rollover` (95), `l0_to_recovery` (169), `correctable` (173), `nak_received`
+    (174), `receiver` (175), `bad_tlp` (176), `nak_sent` (177), `bad_dllp` (178), `non_fatal` (179), `fatal` (180),
+    `unsupported_request` (181), `lcrc` (182), `lane` (183).
     """
 
     generation: int | None = None
@@ -109,8 +124,13 @@ class Pcie(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """`reasons`: mask of nvmlDeviceGetCurrentClocksEventReasons. `throttled_ns` by name (sw_thermal, hw_thermal,
-    power_brake, hw_slowdown ...): nanoseconds since the driver was loaded, where told. Temperatures in degrees Celsius.
+    """`reasons`: mask of nvmlDeviceGetCurrentClocksEventReasons. Temperatures in degrees Celsius.
+
+    `throttled_ns` by name: nanoseconds since the driver was loaded, where told: `sw_thermal` (field 269), `hw_thermal`
+    (270), `power_brake` (271), and of the perf-policy family `power_cap` (74), `thermal` (75), `sync_boost` (76),
+    `board_limit` (77), `low_utilization` (78), `reliability` (79), `app_clocks` (80), `base_clocks` (81). No counter tells
+    the hardware slowdown as a whole (reason bit 8). `margin_c` is how far below the slowdown the GPU is (Ada and newer),
+    `slowdown_c` the threshold 1; `sm_app_mhz` the application clock that somebody set, else the default.
     """
 
     reasons: int | None = None
