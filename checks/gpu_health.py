@@ -82,7 +82,10 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NvLinks(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` is field 91; a GPU that has none lists the group as absent. `version` is NVML's enum (4.0 = 6, 5.0 = 7). `links` holds one entry for each of `count`."""
+    """`count` is field 91; a GPU that has none lists the group as absent. `links` holds one entry for each of `count`.
+
+    `version` is NVML's enum (4.0 = 6, 5.0 = 7).
+    """
 
     count: int
     version: int | None = None
