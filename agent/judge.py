@@ -170,7 +170,7 @@ def _condition(
     ended: bool,
 ) -> Condition | None:
     """Give the class's condition; `ended`: a drill has just ended, so what stands is its word and must go."""
-    if not state.exists:
+    if not state.exists or not check.condition:
         return None
     faults = any(finding.severity is Severity.FAULT for finding in judgement.findings)
     unreadable = judgement.unreadable

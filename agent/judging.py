@@ -335,11 +335,13 @@ class Judging:
         return tuple(
             check.condition
             for check in self._checks
-            if self.states[check.name].exists and self.states[check.name].condition is None
+            if check.condition
+            and self.states[check.name].exists
+            and self.states[check.name].condition is None
         )
 
     def findings(self) -> tuple[tuple[str, Finding], ...]:
-        """Give all findings that stand, each with its condition's type."""
+        """Give all findings that stand, each with its condition's type, empty for one of a check of warnings alone."""
         return tuple(
             (check.condition, finding)
             for check in self._checks

@@ -39,7 +39,11 @@ def look(config: Config, checks: Sequence[Check], clock: Clock) -> Seen:
         "verdict": {0: "no fault", 1: "fault", 3: "could not look"}[code],
         "driver": judging.known.driver or judging.inventory.driver,
         "parts": judging.parts,
-        "conditions": [_condition(check, judging) for check in checks if config.check(check.name).enabled],
+        "conditions": [
+            _condition(check, judging)
+            for check in checks
+            if check.condition and config.check(check.name).enabled
+        ],
         "findings": [{"condition": condition, **_finding(finding)} for condition, finding in findings],
         "notEvaluated": [row for state in judging.states.values() for row in state.not_evaluated],
         "unreadable": sight.unreadable(judging),

@@ -100,6 +100,10 @@ def _gpu_count(judging: Judging, demanded: int | None, *, asked: bool) -> Row:
 
 def _class(check: Check, judging: Judging) -> Row:
     state = judging.states[check.name]
+    if not check.condition:
+        result = Result.UNKNOWN if state.broken else Result.PASSED
+        warnings = ", ".join(sorted({finding.reason for finding in state.findings})) or "none"
+        return Row(name=check.name, result=result, message=state.broken or f"warnings: {warnings}")
     if not state.exists or state.condition is None:
         result = Result.UNKNOWN if state.exists else Result.PASSED
         return Row(name=check.condition, result=result, message=why_not_said(state))

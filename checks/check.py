@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from checks.condition import Healthy, Unreadable
-from checks.finding import Finding, Part, PartKind, Reason, is_same_part
+from checks.finding import Finding, Part, PartKind, Reason, Severity, is_same_part
 from checks.observation import Observation
 
 
@@ -130,6 +130,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts.
 
+    `condition` is empty for a class of warnings alone: it has no condition on the Node, and what it finds is shown in
+    NodeHealth, Events and metrics. Such a class has no reason that is a fault, and none of Unknown.
     `unknown_reasons` are the reasons of its Unknown condition, with their run-book text; their effect is none.
     `restore(findings, memory)` gives a memory that holds these latched findings of the present boot too: the agent read
     them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
@@ -176,8 +178,10 @@ def _refuse_double_names(found: Sequence[Check]) -> None:
     seen: dict[str, str] = {}
     for check in found:
         reasons = (*check.reasons, *check.unknown_reasons)
+        if not check.condition and any(reason.severity is Severity.FAULT for reason in reasons):
+            raise CheckDefect(f"checks/{check.name}: a class without a condition has warnings alone")
         for name in (check.condition, *(reason.name for reason in reasons)):
-            if name in seen:
+            if name and name in seen:
                 raise CheckDefect(f"checks/{check.name}: {name} is already claimed by checks/{seen[name]}")
             seen[name] = check.name
         for reason in reasons:

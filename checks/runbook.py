@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from checks.check import Check, discover
 from checks.finding import EFFECT_RANK, Reason, Severity
 
+NO_CONDITION = "none (warnings)"
+"""Stands in the tables where a class has no condition."""
 NAMED_IN_A_ROW = 6
 NAMED_IN_A_WARNING_ROW = 4
 INTRODUCTION = (
@@ -30,13 +32,13 @@ def explain(name: str, checks: Sequence[Check] | None = None) -> str:
     checks = discover() if checks is None else checks
     known: list[str] = []
     for check in checks:
-        if name == check.condition:
-            return f"{check.condition}\n\n{check.runbook.strip()}"
+        if name == (check.condition or check.name):
+            return f"{name}\n\n{check.runbook.strip()}"
         for reason in (*check.reasons, *check.unknown_reasons):
             if name == reason.name:
                 return _explained(check, reason)
             known.append(reason.name)
-        known.append(check.condition)
+        known.append(check.condition or check.name)
     alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(alike)}?" if alike else "; `python -m checks.runbook` lists all"
     raise UnknownReason(f"no check gives a reason or condition {name!r}{hint}")
@@ -51,14 +53,16 @@ def condition_table(checks: Sequence[Check] | None = None) -> str:
     for check in discover() if checks is None else checks:
         for alike in _grouped(check.reasons):
             first = alike[0]
+            of = check.condition or NO_CONDITION
             turns = "True" if first.severity is Severity.FAULT else "no (a warning)"
             lines.append(
-                f"| {check.condition} | {_names(alike)} | {turns} | {first.effect} | {first.urgency} | {first.action} |"
+                f"| {of} | {_names(alike)} | {turns} | {first.effect} | {first.urgency} | {first.action} |"
             )
         if check.unknown_reasons:
             names = ", ".join(reason.name for reason in check.unknown_reasons)
             lines.append(f"| {check.condition} | {names} | Unknown | none | | the source can be read again |")
-        lines.append(f"| {check.condition} | {check.healthy.reason} | False | none | | |")
+        if check.condition:
+            lines.append(f"| {check.condition} | {check.healthy.reason} | False | none | | |")
     return "\n".join(lines) + "\n"
 
 
@@ -70,8 +74,10 @@ def conditions_page(checks: Sequence[Check] | None = None) -> str:
         INTRODUCTION,
     ]
     for check in checks:
-        pages += [f"## {check.condition}", check.runbook.strip()]
-        pages += [f"False says `{check.healthy.reason}`: {check.healthy.message}.", _settings(check)]
+        pages += [f"## {check.condition or f'{check.name} (no condition)'}", check.runbook.strip()]
+        if check.condition:
+            pages.append(f"False says `{check.healthy.reason}`: {check.healthy.message}.")
+        pages.append(_settings(check))
         faults = [reason for reason in check.reasons if reason.severity is Severity.FAULT]
         warnings = [reason for reason in check.reasons if reason.severity is not Severity.FAULT]
         pages += _section("Reasons that turn it True", _gravest_first(faults))
@@ -101,7 +107,9 @@ def _explained(check: Check, reason: Reason) -> str:
     facts = f"{reason.severity}, effect {reason.effect}, urgency {reason.urgency}, action {reason.action}"
     if reason in check.unknown_reasons:
         facts = "a reason of Unknown"
-    return f"{reason.name} ({check.condition}: {facts})\n\n{reason.summary}.\n\n{reason.runbook}"
+    return (
+        f"{reason.name} ({check.condition or check.name}: {facts})\n\n{reason.summary}.\n\n{reason.runbook}"
+    )
 
 
 def _grouped(reasons: Iterable[Reason]) -> list[list[Reason]]:

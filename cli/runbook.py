@@ -77,7 +77,7 @@ def list_lines(rows: Sequence[ReasonRow]) -> list[str]:
 
 def _row(check: Check, reason: Reason, turns: str) -> ReasonRow:
     return ReasonRow(
-        condition=check.condition,
+        condition=check.condition or check.name,
         reason=reason.name,
         turns=turns,
         effect=reason.effect.value,

@@ -45,6 +45,17 @@ NO_GPU = msgspec.structs.replace(HERE, parts=())
 UNCOUNTED = Surroundings(boot_id=BOOT)
 
 
+def test_a_class_of_warnings_has_no_condition() -> None:
+    """Neither when it warns, nor when it breaks, nor when nothing can be dated: its findings are shown all the same."""
+    warns = msgspec.structs.replace(GATE, condition="", reasons=(), unknown_reasons=())
+    for around in (HERE, BLIND):
+        state = judge(warns, CheckState(), [READ, ON_NODE], around, {}, NOW)
+        assert (state.condition, [finding.reason for finding in state.findings]) == (None, ["GateUnheard"])
+    broken = judge(warns, CheckState(), [record("CRASH")], HERE, {}, NOW)
+    assert broken.condition is None
+    assert "ValueError" in broken.broken
+
+
 @pytest.mark.parametrize(
     ("observations", "around", "wanted"),
     [

@@ -4,11 +4,19 @@ import msgspec
 import pytest
 
 from checks.check import CheckDefect, _refuse_double_names, discover
+from checks.finding import Severity
 from checks.xid import CHECK
 
 OTHER = msgspec.structs.replace(
     CHECK, name="other", condition="OtherFault", reasons=(), unknown_reasons=CHECK.unknown_reasons[:0]
 )
+FAULTS = (msgspec.structs.replace(CHECK.reasons[0], name="New", severity=Severity.FAULT),)
+
+
+def test_several_checks_may_be_without_a_condition() -> None:
+    """Classes of warnings alone do not claim one name among them."""
+    warns = [msgspec.structs.replace(OTHER, name=name, condition="") for name in ("one", "two")]
+    _refuse_double_names([CHECK, *warns])
 
 
 def test_every_check_is_found_by_name() -> None:
@@ -23,6 +31,9 @@ def test_every_check_is_found_by_name() -> None:
     [
         pytest.param(
             {"condition": "GpuXidError"}, "GpuXidError is already claimed by checks/xid", id="a condition"
+        ),
+        pytest.param(
+            {"condition": "", "reasons": FAULTS}, "has warnings alone", id="a fault without a condition"
         ),
         pytest.param(
             {"reasons": CHECK.reasons[:1]}, f"{CHECK.reasons[0].name} is already claimed by", id="a reason"

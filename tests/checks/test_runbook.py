@@ -1,5 +1,6 @@
 """The run-book text that is generated from the checks."""
 
+import msgspec
 import pytest
 
 from checks.check import discover
@@ -64,6 +65,22 @@ def test_the_page_holds_every_reason_once() -> None:
     for check in discover():
         for reason in (*check.reasons, *check.unknown_reasons):
             assert page.count(f"#### {reason.name}\n") == 1
+
+
+def test_a_class_without_a_condition_is_told_as_such() -> None:
+    """The tables say that its reasons turn nothing True; the run-book is found by the check's own name."""
+    (check,) = (check for check in discover() if check.name == "xid")
+    warnings = tuple(reason for reason in check.reasons if reason.severity is Severity.WARNING)
+    alone = [msgspec.structs.replace(check, condition="", reasons=warnings, unknown_reasons=())]
+
+    table, page = condition_table(alone), conditions_page(alone)
+
+    assert "| none (warnings) | `Xid" in table
+    assert " False " not in table
+    assert "## xid (no condition)" in page
+    assert "False says" not in page
+    assert explain("xid", alone).startswith("xid\n\n")
+    assert "(xid: Warning" in explain("Xid13GraphicsException", alone)
 
 
 @pytest.mark.parametrize(
