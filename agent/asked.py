@@ -2,9 +2,10 @@
 
 from typing import TypedDict
 
-from checks.check import Clearing
+from checks.check import Clearing, Drill
+from checks.finding import Part, PartKind
 from checks.last_validated import Validated
-from kube.nodehealth import Expected, LastValidated, NodeHealthSpec, Peers
+from kube.nodehealth import AskedDrill, Expected, LastValidated, NodeHealthSpec, Peers
 
 
 class Asked(TypedDict):
@@ -19,6 +20,7 @@ class Asked(TypedDict):
     peer_ports: int | None
     peer_rate_mbps: int | None
     peers_counted: int
+    drills: tuple[Drill, ...]
 
 
 def asked(spec: NodeHealthSpec) -> Asked:
@@ -34,7 +36,13 @@ def asked(spec: NodeHealthSpec) -> Asked:
         peer_ports=peers.ports,
         peer_rate_mbps=peers.rate_mbps,
         peers_counted=peers.counted,
+        drills=tuple(_drill(one) for one in spec.drills if one.part.kind in set(PartKind)),
     )
+
+
+def _drill(one: AskedDrill) -> Drill:
+    part = Part(kind=PartKind(one.part.kind), pci=one.part.pci, uuid=one.part.uuid, name=one.part.name)
+    return Drill(id=one.id, reason=one.reason, part=part, since=one.since, until=one.until)
 
 
 def published(held: Validated | None) -> LastValidated | None:

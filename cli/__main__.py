@@ -15,6 +15,7 @@ from checks.check import discover
 from cli import intent
 from cli.asking import Console, confirmed, on_terminal
 from cli.cluster import read_fleet, read_story
+from cli.drill import begin, drill_lines, end, write
 from cli.explain import explain_node
 from cli.explain_text import explain_lines
 from cli.failure import Exit, Failure
@@ -108,6 +109,30 @@ def _give_word(args: argparse.Namespace, annotation: str, open_api: OpenApi, clo
             return Exit.NOT_SO
     intent.give(api, remediation, word)
     _print(args, word, intent.word_lines(word, written=True))
+    return Exit.DONE
+
+
+def _drill(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
+    if bool(args.fault) == args.end:
+        raise Failure("drill: name a FAULT, or say --end", Exit.BAD_USE)
+    try:
+        lasting = parse_duration(args.lasting)
+    except ValueError as error:
+        raise Failure(f"--for {args.lasting!r} {error}", Exit.BAD_USE) from None
+    api, now = open_api(args), clock.now()
+    if args.end:
+        ended = cleaned(end(api, args.node))
+        _print(args, ended, drill_lines(ended, written=True))
+        return Exit.DONE
+    health, drill, report = begin(api, args.node, args.fault, args.part, lasting, now)
+    report = cleaned(report)
+    if not (args.yes or args.output == "json") and on_terminal():
+        say(drill_lines(report, written=False))
+        if not confirmed():
+            warn("nothing was written")
+            return Exit.NOT_SO
+    write(api, health, drill, now)
+    _print(args, report, drill_lines(report, written=True))
     return Exit.DONE
 
 
@@ -216,6 +241,25 @@ def _parser() -> argparse.ArgumentParser:
             "-y", "--yes", action="store_true", help="do not ask (without a terminal nothing asks)"
         )
         sub.set_defaults(command=command)
+
+    drilled = commands.add_parser(
+        "drill",
+        parents=[_shared()],
+        help="let a fault be found on a node, harmlessly and marked, to rehearse",
+    )
+    drilled.add_argument("node", metavar="NODE")
+    drilled.add_argument(
+        "fault", nargs="?", default="", metavar="FAULT", help="a reason, as `runbook` lists them"
+    )
+    drilled.add_argument("--part", default="", metavar="PART", help="GPU index, UUID, PCI address or a name")
+    drilled.add_argument(
+        "--for", dest="lasting", default="10m", metavar="TIME", help="at most 1h; default: 10m"
+    )
+    drilled.add_argument("--end", action="store_true", help="end all drills of the node")
+    drilled.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask (without a terminal nothing asks)"
+    )
+    drilled.set_defaults(command=_drill)
 
     freed = commands.add_parser(
         "release", parents=[_shared()], help="put nodes back whose controller is gone, from their annotation"

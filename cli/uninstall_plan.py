@@ -99,7 +99,7 @@ OTHERS = (
         group=_RBAC,
         plural="clusterroles",
         namespaced=False,
-        names=(*_PROGRAMS, "nodemend-operator"),
+        names=(*_PROGRAMS, "nodemend-driller", "nodemend-operator"),
     ),
     Kind(title="Role", group=_RBAC, plural="roles"),
     Kind(

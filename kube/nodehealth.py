@@ -188,10 +188,20 @@ class ClearedPart(Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class AskedDrill(Struct, frozen=True, kw_only=True):
+    """A finding on purpose: `reason` on `part` from `since` until `until`, at most an hour (`kubectl-nodemend drill`)."""
+
+    id: str
+    reason: str
+    part: HealthPart
+    since: datetime
+    until: datetime
+
+
 class NodeHealthSpec(Struct, frozen=True, kw_only=True):
     """`cleared_before`: everything seen up to then was dealt with by a person or a proven repair of the entire node.
 
-    `cleared`: the same for single parts, one entry a part, oldest first, at most CLEARED_LIMIT.
+    `cleared`: the same for single parts, one entry a part, oldest first, at most CLEARED_LIMIT. `drills`: at most 8.
     """
 
     expected: Expected | None = None
@@ -200,6 +210,7 @@ class NodeHealthSpec(Struct, frozen=True, kw_only=True):
     cleared_before: datetime | None = None
     cleared_by: str = ""
     cleared: tuple[ClearedPart, ...] = ()
+    drills: tuple[AskedDrill, ...] = ()
 
 
 def accepted_at(spec: NodeHealthSpec) -> datetime | None:
