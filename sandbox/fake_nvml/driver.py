@@ -229,6 +229,10 @@ def _begin_anew(values: dict[str, str]) -> None:
     for name, volatile in (("remapped_rows", (2,)), ("sram", (3, 4, 5))):
         numbers = values[name].split()
         values[name] = " ".join("0" if place in volatile else number for place, number in enumerate(numbers))
+    if values["retired_pending"] != NOT_SUPPORTED:
+        values["retired_pending"] = "0"
+    for name in [name for name in values if name.startswith("nvlink_errors.")]:
+        values[name] = " ".join("0" if number.isdigit() else number for number in values[name].split())
     for name in [
         name for name in values if name.startswith(("process.", "utilization.", "ecc.0.0", "ecc.1.0"))
     ]:

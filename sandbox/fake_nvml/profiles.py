@@ -15,8 +15,13 @@ from sandbox.machine import Gpu
 Value = int | str | Sequence[int] | None
 MIB = 1 << 20
 NOT_SUPPORTED = "-"
-_AMPERE, _ADA, _HOPPER, _BLACKWELL = 7, 8, 9, 10
-_NVLINK_MBPS = {4: 25_000, 6: 26_562, 7: 53_125}  # by NVLink version as NVML numbers it: 3.0, 4.0, 5.0
+_VOLTA, _AMPERE, _ADA, _HOPPER, _BLACKWELL = 5, 7, 8, 9, 10
+_NVLINK_MBPS = {
+    2: 25_781,
+    4: 25_000,
+    6: 26_562,
+    7: 53_125,
+}  # by NVLink version as NVML numbers it: 2.0, 3.0, 4.0, 5.0
 _SLOTS = (
     0x18,
     0x2A,
@@ -50,6 +55,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MODELS: Mapping[str, Model] = {
+    "Tesla V100-SXM2-32GB": Model(
+        device_id=0x1DB5, architecture=_VOLTA, memory=32_768, watts=300, pcie_generation=3, links=6, link_version=2
+    ),
     "NVIDIA A100-SXM4-40GB": Model(
         device_id=0x20B0, architecture=_AMPERE, memory=40_960, watts=400, pcie_generation=4,
         links=12, link_version=4, mig_most=7, alone=False,
@@ -187,21 +195,22 @@ def _address(pci: str) -> str:
 
 
 def _memory(model: Model) -> dict[str, Value]:
-    newer = model.architecture >= _HOPPER
+    newer, remaps = model.architecture >= _HOPPER, model.architecture >= _AMPERE
     return {
         "memory": (model.memory * MIB, 600 * MIB, 0),
         "memory_temperature": 38 if model.links else None,  # HBM alone reports it
         "ecc_mode": (1, 1),
-        "sram": (0,) * 12,
+        "sram": (0,) * 12 if remaps else None,
         "repair": (0, 0) if newer else None,
         "unrepairable_memory": 0 if newer else None,
-        "remapped_rows": (0, 0, 0, 0),
-        "remapped_rows_inactive": (0, 0),
-        "row_remapper_histogram": (640 if model.links else 96, 0, 0, 0, 0),
+        "remapped_rows": (0, 0, 0, 0) if remaps else None,
+        "remapped_rows_inactive": (0, 0) if remaps else None,
+        "row_remapper_histogram": (640 if model.links else 96, 0, 0, 0, 0) if remaps else None,
         "bank_remapper": None,
-        "retired_pages.0": None,
-        "retired_pages.1": None,
-        "retired_pending": None,
+        # Before Ampere pages are retired instead: addresses by cause.
+        "retired_pages.0": None if remaps else "",
+        "retired_pages.1": None if remaps else "",
+        "retired_pending": None if remaps else 0,
     }
 
 
@@ -215,6 +224,8 @@ def _links(model: Model) -> dict[str, Value]:
         "nvlink_mbps": _NVLINK_MBPS[model.link_version],
         "nvlink_remote_type": 2,  # a switch
         "nvlink_remote_pci": "00000000:C5:00.0",
+        # Hopper's fields are given a link as their scope; before, each link has fields of its own. [assumption]
+        "nvlink_scoped_errors": int(model.architecture >= _HOPPER),
         "nvlink_ber": _BER_FLOOR if model.architecture >= _BLACKWELL else None,
         # Completed, Success, clique 0, the mask of a healthy fabric, healthy.
         "fabric": (3, 0, 0, 0x1AA, 1) if model.fabric else None,
@@ -246,6 +257,9 @@ def _heat(model: Model) -> dict[str, Value]:
         "temperature": 31,
         "temperature_thresholds": (95, 92, 95, 87),
         "temperature_margin": 56 if model.architecture >= _ADA else None,
+        "clock_sm": 1_980,
+        "clock_sm_max": 1_980,
+        "clock_sm_application": 1_980,
         "power_mw": model.watts * 100,
         "power_limit_mw": model.watts * 1000,
     }
@@ -257,9 +271,9 @@ def _mig(model: Model) -> dict[str, Value]:
 
 def _zero_fields(model: Model) -> str:
     """Field ids that are counters of this model, all at zero."""
-    ids = ["3-28", "74-81", "83", "95", "169", "173-183", "226-227", "269-271"]
+    ids = ["7-28", "74-81", "83", "95", "169", "173-183", "226-227", "269-271"]
     if model.links and model.architecture < _BLACKWELL:
-        ids += ["38", "45", "52", "59", "160-163"]
+        ids += ["38", "45", "52", "59", "160"]
     elif model.links:
         ids += ["206-215", "219", "221", "235-250", "289-290"]
     return " ".join(ids)

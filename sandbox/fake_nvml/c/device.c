@@ -213,6 +213,30 @@ EXPORTED nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, struct
     return give_uint(&call, "temperature_margin", (unsigned *)&margin->celsius);
 }
 
+/* Only the clock of the multiprocessors (type 1) is played. */
+static nvmlReturn_t give_clock(enum call_id id, nvmlDevice_t device, unsigned type, const char *name, unsigned *mhz)
+{
+    OPEN(call_begin_device(&call, id, device, WHOLE_GPU));
+    if (type > 3)
+        return NVML_INVALID_ARGUMENT;
+    return type == 1 ? give_uint(&call, name, mhz) : NVML_NOT_SUPPORTED;
+}
+
+EXPORTED nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned type, unsigned *mhz)
+{
+    return give_clock(CALL_nvmlDeviceGetClockInfo, device, type, "clock_sm", mhz);
+}
+
+EXPORTED nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned type, unsigned *mhz)
+{
+    return give_clock(CALL_nvmlDeviceGetMaxClockInfo, device, type, "clock_sm_max", mhz);
+}
+
+EXPORTED nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, unsigned type, unsigned *mhz)
+{
+    return give_clock(CALL_nvmlDeviceGetApplicationsClock, device, type, "clock_sm_application", mhz);
+}
+
 EXPORTED nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilization *rates)
 {
     unsigned long long percent[2];

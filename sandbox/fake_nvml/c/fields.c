@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "links.h"
+#include "memory.h"
 
 enum link_field { NO_LINK, EACH_LINK };
 
@@ -17,6 +18,7 @@ static const struct source {
 } sources[] = {
     {1, VALUE_UINT, NO_LINK, "ecc_mode", 0},
     {2, VALUE_UINT, NO_LINK, "ecc_mode", 1},
+    {31, VALUE_UINT, NO_LINK, "retired_pending", 0},
     {82, VALUE_UINT, NO_LINK, "memory_temperature", 0},
     {90, VALUE_UINT, NO_LINK, "nvlink_mbps", 0},
     {94, VALUE_UINT, NO_LINK, "pcie_replays", 0},
@@ -115,6 +117,49 @@ static nvmlReturn_t answer_link_field(const struct call *call, struct field_valu
     return NVML_SUCCESS;
 }
 
+/* Errors of single links: fields of links 0-5, of links 6-11, and from Hopper on one whose scope is the link. */
+static const struct link_errors {
+    unsigned first, second, scoped;
+} link_errors[] = {{46, 108, 161}, {53, 114, 162}, {32, 96, 163}, {39, 102, 0}, {148, 154, 0}};
+
+/* Give the counter of nvmlDeviceGetNvLinkErrorCounter and the link that a field is about; false where it is none of these. */
+static bool about_link_errors(const struct field_value *value, unsigned *counter, unsigned long *link)
+{
+    for (*counter = 0; *counter < sizeof link_errors / sizeof *link_errors; ++*counter) {
+        const struct link_errors *ids = &link_errors[*counter];
+        *link = value->field == ids->scoped ? value->scope
+                : value->field - ids->first < 6 ? value->field - ids->first : value->field - ids->second + 6;
+        if (value->field == ids->scoped || value->field - ids->first < 6 || value->field - ids->second < 6)
+            return true;
+    }
+    return false;
+}
+
+static nvmlReturn_t answer_link_errors(const struct call *call, struct field_value *value, unsigned counter, unsigned long link)
+{
+    unsigned long long errors;
+    nvmlReturn_t code = links_need(call->gpu, link);
+    bool scoped = value->field >= 161;
+    if (code == NVML_INVALID_ARGUMENT && !scoped)
+        return NVML_NOT_SUPPORTED;
+    if (code == NVML_SUCCESS && scoped && !gpu_flag(call->gpu, "nvlink_scoped_errors"))
+        return NVML_NOT_SUPPORTED;
+    if (code == NVML_SUCCESS && (code = link_error_counter(call->gpu, counter, link, &errors)) == NVML_SUCCESS)
+        put_number(value, VALUE_ULONG_LONG, errors);
+    return code;
+}
+
+/* ECC totals and retired pages, which memory.c counts. */
+static nvmlReturn_t answer_memory_field(const struct call *call, struct field_value *value)
+{
+    unsigned long long number = 0;
+    nvmlReturn_t code = value->field < 29 ? ecc_total(call, (value->field - 3) % 2, (value->field - 3) / 2, &number)
+                                          : retired_count(call, value->field - 29, &number);
+    if (code == NVML_SUCCESS)
+        put_number(value, VALUE_ULONG_LONG, number);
+    return code;
+}
+
 static nvmlReturn_t answer_field(const struct call *call, struct field_value *value)
 {
     unsigned long long numbers[4];
@@ -123,6 +168,12 @@ static nvmlReturn_t answer_field(const struct call *call, struct field_value *va
         return code;
     if (value->field == 91 || value->field == 147 || value->field == 165)
         return answer_link_field(call, value);
+    if ((value->field >= 3 && value->field <= 6) || value->field == 29 || value->field == 30)
+        return answer_memory_field(call, value);
+    unsigned counter;
+    unsigned long link;
+    if (about_link_errors(value, &counter, &link))
+        return answer_link_errors(call, value, counter, link);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         const struct source *source = &sources[i];
         if (source->id != value->field)

@@ -55,19 +55,25 @@ EXPORTED nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigne
 }
 
 /* nvlink_errors.COUNTER lists a number for each link: replay, recovery, CRC flit, CRC data, ECC data. */
-EXPORTED nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, unsigned counter, unsigned long long *errors)
+nvmlReturn_t link_error_counter(const struct gpu *gpu, unsigned counter, unsigned long link, unsigned long long *errors)
 {
     unsigned long long numbers[MOST_LINKS];
     char name[32];
+    snprintf(name, sizeof name, "nvlink_errors.%u", counter);
+    nvmlReturn_t code = gpu_numbers(gpu, name, numbers, MOST_LINKS, NULL);
+    if (code == NVML_SUCCESS)
+        *errors = numbers[link];
+    return code;
+}
+
+EXPORTED nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, unsigned counter, unsigned long long *errors)
+{
     OPEN_DEVICE(nvmlDeviceGetNvLinkErrorCounter, device);
     if ((code = links_need(call.gpu, link)) != NVML_SUCCESS)
         return code;
     if (counter > 4 || !errors)
         return NVML_INVALID_ARGUMENT;
-    snprintf(name, sizeof name, "nvlink_errors.%u", counter);
-    if ((code = gpu_numbers(call.gpu, name, numbers, MOST_LINKS, NULL)) == NVML_SUCCESS)
-        *errors = numbers[link];
-    return code;
+    return link_error_counter(call.gpu, counter, link, errors);
 }
 
 EXPORTED nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, unsigned *type)

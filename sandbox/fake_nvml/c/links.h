@@ -10,5 +10,7 @@ enum { MOST_LINKS = 36 }; /* NVML_NVLINK_MAX_LINKS */
 nvmlReturn_t links_read(const struct gpu *gpu, unsigned long long states[MOST_LINKS], size_t *count);
 /* Beyond the last link the answer is InvalidArgument, not NotSupported. */
 nvmlReturn_t links_need(const struct gpu *gpu, unsigned long link);
+/* One of nvmlDeviceGetNvLinkErrorCounter's counters of a link that is there. */
+nvmlReturn_t link_error_counter(const struct gpu *gpu, unsigned counter, unsigned long link, unsigned long long *errors);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "call.h"
+#include "memory.h"
 
 static const unsigned long long NO_LIMIT = ~0ULL;
 
@@ -81,22 +81,27 @@ static nvmlReturn_t read_counter(const struct call *call, unsigned type, unsigne
     return NVML_SUCCESS;
 }
 
-EXPORTED nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter, unsigned long long *errors)
+nvmlReturn_t ecc_total(const struct call *call, unsigned type, unsigned counter, unsigned long long *errors)
 {
     char name[48];
-    OPEN_DEVICE(nvmlDeviceGetTotalEccErrors, device);
-    if (type > 1 || counter > 1 || !errors)
-        return NVML_INVALID_ARGUMENT;
-    code = read_counter(&call, type, counter, -1, errors);
+    nvmlReturn_t code = read_counter(call, type, counter, -1, errors);
     snprintf(name, sizeof name, "ecc.%u.%u", type, counter);
-    if (code != NVML_SUCCESS || gpu_attribute(call.gpu, name))
+    if (code != NVML_SUCCESS || gpu_attribute(call->gpu, name))
         return code;
     for (int location = 0; location < 8 && code == NVML_SUCCESS; location++) { /* else the sum of all places */
         unsigned long long some = 0;
-        code = read_counter(&call, type, counter, location, &some);
+        code = read_counter(call, type, counter, location, &some);
         *errors += some;
     }
     return code;
+}
+
+EXPORTED nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter, unsigned long long *errors)
+{
+    OPEN_DEVICE(nvmlDeviceGetTotalEccErrors, device);
+    if (type > 1 || counter > 1 || !errors)
+        return NVML_INVALID_ARGUMENT;
+    return ecc_total(&call, type, counter, errors);
 }
 
 EXPORTED nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigned type, unsigned counter, unsigned location,
@@ -211,17 +216,33 @@ EXPORTED nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t device, st
     return code;
 }
 
+enum { MOST_PAGES = 128 };
+
+static nvmlReturn_t read_pages(const struct call *call, unsigned cause, unsigned long long *pages, size_t *found)
+{
+    char name[32];
+    snprintf(name, sizeof name, "retired_pages.%u", cause);
+    return gpu_numbers(call->gpu, name, pages, MOST_PAGES, found);
+}
+
+nvmlReturn_t retired_count(const struct call *call, unsigned cause, unsigned long long *count)
+{
+    unsigned long long pages[MOST_PAGES];
+    size_t found = 0;
+    nvmlReturn_t code = read_pages(call, cause, pages, &found);
+    *count = found;
+    return code;
+}
+
 static nvmlReturn_t give_pages(enum call_id id, nvmlDevice_t device, unsigned cause, unsigned *count,
                                unsigned long long *addresses, unsigned long long *times)
 {
-    unsigned long long pages[128];
+    unsigned long long pages[MOST_PAGES];
     size_t found;
-    char name[32];
     OPEN(call_begin_device(&call, id, device, WHOLE_GPU));
     if (cause > 1 || !count)
         return NVML_INVALID_ARGUMENT;
-    snprintf(name, sizeof name, "retired_pages.%u", cause);
-    if ((code = gpu_numbers(call.gpu, name, pages, 128, &found)) != NVML_SUCCESS)
+    if ((code = read_pages(&call, cause, pages, &found)) != NVML_SUCCESS)
         return code;
     bool fits = found <= *count && (addresses || !found);
     *count = (unsigned)found;
