@@ -17,7 +17,7 @@ from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
 from agent.judge import CheckState, Surroundings, is_outdated, judge, restore
 from agent.kubelet_feed import Answer
-from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, over, restored, take
+from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, holders_of, over, restored, take
 from agent.parts import Known, identity, learn, parts_of
 from agent.publish import standing
 from agent.release import switched_off
@@ -183,6 +183,7 @@ class Judging:
         before, read_before = self.offers, self.sources.get(POD_RESOURCES)
         cards = cards_of(self.inventory, self.known)
         self.offers = take(before, answer, cards, self._watched, now)
+        self._recount()
         if self.offers.error or not self.offers.tries:
             self.sources = note(
                 self.sources, POD_RESOURCES, readable=not self.offers.error, error=self.offers.error
@@ -195,6 +196,7 @@ class Judging:
         self._around = msgspec.structs.replace(
             self._around,
             parts=tuple(identity(part) for part in self.parts),
+            holders=holders_of(self.parts, self.offers),
             last_validated=held.gpus if held is not None else None,
             last_validated_pci=held.pci if held is not None else (),
             last_validated_ports=held.ports if held is not None else None,
@@ -259,6 +261,7 @@ class Judging:
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             if not self.offers.cards:
                 self.offers = restored(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
+                self._recount()
             newer = node_health.is_newer(
                 health.status, self._resumed_at, self.cursor, boot_id=self.boot_id, node_uid=self.node_uid
             )

@@ -199,6 +199,16 @@ def over(part: PartState, offers: Offers) -> PartState:
     )
 
 
+def holders_of(parts: Iterable[PartState], offers: Offers) -> dict[str, str]:
+    """Give who has each part now, under its UUID and under its PCI address."""
+    held: dict[str, str] = {}
+    for part in parts:
+        offer = offers.cards.get(part.pci)
+        if offer is not None and offer.held_by:
+            held |= {name: offer.held_by for name in (part.uuid, part.pci) if name}
+    return held
+
+
 def _offered(reading: KubeletDevices, watched: Watched) -> Iterator[_Name]:
     return (
         _Name(device.resource, device.id)

@@ -62,6 +62,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     not be read; `bus_error` is why the newest try failed, and then `bus` is the last good reading.
     `looked_at`: the sources of `checks.observation` that are looked at every so often here; what is not among them nobody
     reads. `drills`: the findings that a person asked for (NodeHealth.spec.drills).
+    `holders`: the pods that have each GPU now, as namespace/name (several with commas between), under the GPU's UUID and
+    under its PCI address; a GPU that no pod has, or of which kubelet says nothing, is not among them.
     """
 
     boot_id: str
@@ -85,6 +87,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     bus: tuple[str, ...] | None = None
     bus_error: str = ""
     looked_at: tuple[str, ...] = ()
+    holders: Mapping[str, str] = {}
     drills: tuple[Drill, ...] = ()
 
 

@@ -12,7 +12,18 @@ from agent.host.inventory import Gpu, Inventory
 from agent.host.pod_resources import KubeletDevices, KubeletFailed
 from agent.host.pod_resources_wire import ClaimedDevice, Device, PodDevices
 from agent.host.unary_call import Cause
-from agent.offered import MOST_OTHER, Card, Offer, Offers, Watched, cards_of, over, restored, take
+from agent.offered import (
+    MOST_OTHER,
+    Card,
+    Offer,
+    Offers,
+    Watched,
+    cards_of,
+    holders_of,
+    over,
+    restored,
+    take,
+)
 from agent.parts import Known
 from checks.finding import Part, PartKind
 from checks.observation import GpuReading
@@ -343,3 +354,12 @@ def test_laws_that_no_answers_break(said: list[KubeletDevices | KubeletFailed], 
     if len(said) >= 3 and all(answer == FAILED for answer in said[-3:]):
         assert {*offered(known), *held(known)} <= {None}
         assert known.error
+
+
+def test_checks_are_told_who_holds_each_card() -> None:
+    """Under the card's UUID and under its address; a card that no pod has is not named."""
+    parts = tuple(PartState(kind="gpu", pci=card.pci, uuid=card.uuid) for card in cards())
+    answer = KubeletDevices(allocatable=ALL.allocatable, pods=(pod("a", uuid(2)),))
+    holders = holders_of(parts, after([answer], cards()))
+    assert holders == {cards()[2].uuid: "team-a/a", "0000:02:00": "team-a/a"}
+    assert holders_of(parts, Offers()) == {}
