@@ -31,6 +31,7 @@ from controller.steps import (
     StartClients,
     Step,
     StopClients,
+    WriteExpected,
     WriteSpec,
 )
 from kube import paths
@@ -120,7 +121,7 @@ class Applier:
                 return self._call_back(step)
             case Silence():
                 return self._silence(step)
-            case WriteSpec():
+            case WriteSpec() | WriteExpected():
                 return self._write_spec(step)
             case Delete():
                 return self._delete(step)
@@ -173,8 +174,11 @@ class Applier:
             return Outcome(step=step, result=Result.ABSENT)
         return Outcome(step=step, result=Result.DONE)
 
-    def _write_spec(self, step: WriteSpec) -> Outcome:
-        body = {"spec": replacing(msgspec.to_builtins(step.spec))}
+    def _write_spec(self, step: WriteSpec | WriteExpected) -> Outcome:
+        spec: Any = (
+            step.spec if isinstance(step, WriteSpec) else {"expected": step.expected, "peers": step.peers}
+        )
+        body = {"spec": replacing(msgspec.to_builtins(spec))}
         answer = self._api.patch(paths.node_health(step.node), body, PatchType.MERGE, FIELD_MANAGER)
         return Outcome(step=step, result=Result.DONE, objects=(_decode(answer, NodeHealth),))
 

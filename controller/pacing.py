@@ -20,6 +20,7 @@ from controller.steps import (
     StartClients,
     Step,
     StopClients,
+    WriteExpected,
     WriteSpec,
 )
 
@@ -110,7 +111,7 @@ def key_of(step: Step) -> Key:
             return ("Silence", step.node_uid, *(type_ + status for type_, status, _, _ in step.conditions))
         case Open():
             return ("Open", step.name)
-        case WriteSpec():
-            return ("WriteSpec", step.node)
+        case WriteSpec() | WriteExpected():
+            return (type(step).__name__, step.node)
         case _:
             return (type(step).__name__, step.name)

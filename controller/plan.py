@@ -17,10 +17,11 @@ from controller.incident import dealt_with, holds, is_open
 from controller.opening import candidates, open_incident
 from controller.orphans import put_back_orphans
 from controller.outbox import is_waiting
+from controller.peers import expectations
 from controller.phases_reset import owed
 from controller.policy_status import policy_statuses
 from controller.silence import silence
-from controller.steps import Delete, Open, Quarantine, Save, Step
+from controller.steps import Delete, Open, Quarantine, Save, Step, WriteSpec
 from controller.survey import Survey, survey
 from controller.view import Fleet
 from kube.remediation import Phase, Remediation
@@ -80,8 +81,10 @@ def plan(fleet: Fleet, now: datetime) -> Plan:
     silenced, next_silence = silence(looked)
     saved, next_numbers = policy_statuses(looked)
     deleted, next_delete = _old(looked)
-    steps = [*taken, *put_back_orphans(looked), *silenced, *saved, *deleted]
-    times += [next_silence, next_numbers, next_delete]
+    busy = [step.node for step in taken if isinstance(step, WriteSpec)]
+    expected, next_expected = expectations(looked, busy)
+    steps = [*taken, *put_back_orphans(looked), *silenced, *saved, *deleted, *expected]
+    times += [next_silence, next_numbers, next_delete, next_expected]
     return Plan(
         steps=tuple(steps),
         explanations={**_other_lines(looked), **lines},

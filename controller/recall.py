@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 from controller.outcome import SUCCESS, Outcome, Result
-from controller.steps import Evict
+from controller.steps import Evict, WriteExpected
 from controller.view import Eviction, Failure
 
 _MOST = 20_000
@@ -33,6 +33,8 @@ class Recall:
         if isinstance(outcome.step, Evict):
             self._took_eviction(outcome.step, outcome, now)
             return
+        if isinstance(outcome.step, WriteExpected):
+            return  # a hint that could not be written holds up no incident
         node = outcome.step.node
         if outcome.result in SUCCESS:
             self._failures.pop(node, None)

@@ -6,7 +6,7 @@ crash between the two repeats at most an idempotent request.
 
 import msgspec
 
-from kube.nodehealth import NodeHealthSpec
+from kube.nodehealth import Expected, NodeHealthSpec, Peers
 from kube.policy import PolicyStatus
 from kube.remediation import ClientLabel, NodeBefore, RemediationSpec, RemediationStatus
 
@@ -128,6 +128,13 @@ class WriteSpec(_Step, frozen=True, kw_only=True):
     spec: NodeHealthSpec
 
 
+class WriteExpected(_Step, frozen=True, kw_only=True):
+    """Write what the node should hold and what its peers show into NodeHealth.spec, and nothing else of it."""
+
+    expected: Expected | None
+    peers: Peers | None
+
+
 class SavePolicy(_Step, frozen=True, kw_only=True):
     """Replace a policy's status; `node` is empty."""
 
@@ -155,6 +162,7 @@ Step = (
     | CallBack
     | Silence
     | WriteSpec
+    | WriteExpected
     | SavePolicy
     | Delete
 )

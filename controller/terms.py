@@ -13,7 +13,7 @@ import msgspec
 from checks.finding import Action
 from controller.view import Settings
 from kube.nodehealth import HealthFinding
-from kube.policy import BREAKER_ACKNOWLEDGED, Mode, RemediationPolicy, Rung, TaintUse
+from kube.policy import BREAKER_ACKNOWLEDGED, ExpectedRule, Mode, RemediationPolicy, Rung, TaintUse
 from kube.types import Node
 
 WHOLE_POOL = "default"  # the one pool of a policy without poolLabel
@@ -88,6 +88,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     breaker_min_nodes: int = 2
     breaker_window: timedelta = timedelta(minutes=10)
     breaker_acknowledged: datetime | None = None
+    expected: tuple[ExpectedRule, ...] = ()
     sinks: tuple[str, ...] = ()
     drills_are_real: bool = False
 
@@ -166,6 +167,7 @@ def read(policy: RemediationPolicy, settings: Settings) -> Terms:
         breaker_acknowledged=reader.moment(
             BREAKER_ACKNOWLEDGED, policy.metadata.annotations.get(BREAKER_ACKNOWLEDGED, "")
         ),
+        expected=spec.expected,
         sinks=tuple(dict.fromkeys(spec.sinks)),
         drills_are_real=spec.drills_are_real,
     )

@@ -156,13 +156,15 @@ class Expected(Struct, frozen=True, kw_only=True):
 class Peers(Struct, frozen=True, kw_only=True):
     """What most of the other nodes of this kind show of their compute fabric; `counted` of them were asked, at least three.
 
-    None = they do not agree on it. A hint of what should be here, of less weight than Expected.
+    None = they do not agree on it. A hint of what should be here, of less weight than Expected. `at` is when this was
+    written; `counted` is as it was then.
     """
 
     ports: int | None = None
     rate_mbps: int | None = None
     counted: int = 0
     source: str = ""
+    at: datetime | None = None
 
 
 class Release(Struct, frozen=True, kw_only=True):

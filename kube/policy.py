@@ -89,6 +89,18 @@ class BreakerPolicy(Struct, frozen=True, kw_only=True):
     window: str = "10m"
 
 
+class ExpectedRule(Struct, frozen=True, kw_only=True):
+    """What the nodes of one instance type hold; an empty `instance_type` is every node of the policy.
+
+    `ports` are the active ports of the compute fabric, `rate_gbps` the rate of each. None = the policy does not say.
+    """
+
+    instance_type: str = ""
+    gpus: int | None = None
+    ports: int | None = None
+    rate_gbps: int | None = None
+
+
 class PolicySpec(Struct, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     priority: int = 0
@@ -103,6 +115,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     revalidation: RevalidationPolicy = RevalidationPolicy()
     budget: BudgetPolicy = BudgetPolicy()
     breaker: BreakerPolicy = BreakerPolicy()
+    expected: tuple[ExpectedRule, ...] = ()
     sinks: tuple[str, ...] = ()
     drills_are_real: bool = False
     paused: bool = False

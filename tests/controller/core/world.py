@@ -27,6 +27,7 @@ from controller.steps import (
     StartClients,
     Step,
     StopClients,
+    WriteExpected,
     WriteSpec,
 )
 from controller.view import Delivery, Eviction, Failure, Fleet, Settings, build, by_node
@@ -176,8 +177,8 @@ class World:
             case Silence():
                 for type_, status, reason, message in step.conditions:
                     self._condition(step.node, type_, status, reason, message)
-            case WriteSpec():
-                self.healths[step.node] = msgspec.structs.replace(self.healths[step.node], spec=step.spec)
+            case WriteSpec() | WriteExpected():
+                self._write_spec(step)
             case Delete():
                 del self.remediations[step.name]
             case _:
@@ -192,6 +193,15 @@ class World:
             held, metadata=self._bumped(held.metadata), status=step.status
         )
         return True
+
+    def _write_spec(self, step: WriteSpec | WriteExpected) -> None:
+        held = self.healths[step.node]
+        spec = (
+            step.spec
+            if isinstance(step, WriteSpec)
+            else msgspec.structs.replace(held.spec, expected=step.expected, peers=step.peers)
+        )
+        self.healths[step.node] = msgspec.structs.replace(held, spec=spec)
 
     def _create_job(self, name: str) -> None:
         if name not in self.jobs:

@@ -17,9 +17,10 @@ from controller.steps import (
     StartClients,
     Step,
     StopClients,
+    WriteExpected,
     WriteSpec,
 )
-from kube.nodehealth import NodeHealthSpec
+from kube.nodehealth import Expected, NodeHealthSpec
 from kube.policy import PolicyStatus
 from kube.remediation import ClientLabel, NodeBefore
 from tests.controller.shell.samples import INCIDENT, NODE, NOW, UID, spec, status
@@ -102,6 +103,7 @@ def every_step(bench: Bench) -> list[Step]:
             conditions=(("GpuXidError", "Unknown", "AgentSilent", "x"),),
         ),
         WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW)),
+        WriteExpected(node=NODE, expected=Expected(ports=8), peers=None),
         SavePolicy(node="", name="gpus", resource_version="1", status=PolicyStatus()),
         Delete(node=NODE, name=INCIDENT),
         CALL_BACK,

@@ -14,6 +14,7 @@ from controller.steps import (
     SavePolicy,
     StartClients,
     Step,
+    WriteExpected,
     WriteSpec,
 )
 from kube import paths
@@ -28,7 +29,7 @@ from kube.api import (
     Unauthorized,
     Unavailable,
 )
-from kube.nodehealth import NodeHealthSpec
+from kube.nodehealth import Expected, NodeHealthSpec, Peers
 from kube.policy import PolicyStatus
 from kube.remediation import DrainRecord, Phase, Remediation
 from tests.controller.shell.one_of_each import (
@@ -187,6 +188,19 @@ def test_clearing_is_written_into_the_nodes_health() -> None:
     step = WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW, cleared_by="reboot"))
     assert bench.applier.apply(step).result is Result.DONE
     assert bench.api.read(paths.node_health(NODE))["spec"]["clearedBy"] == "reboot"
+
+
+def test_what_is_expected_is_written_beside_the_rest_of_the_spec() -> None:
+    """Peers that went away are removed, what an incident wrote meanwhile stays."""
+    bench = Bench()
+    bench.under_repair()
+    told = WriteExpected(node=NODE, expected=Expected(ports=8), peers=Peers(ports=8, counted=3))
+    bench.applier.apply(told)
+    bench.applier.apply(WriteSpec(node=NODE, spec=NodeHealthSpec(cleared_before=NOW, expected=told.expected)))
+    bench.applier.apply(told)
+    bench.applier.apply(msgspec.structs.replace(told, peers=None))
+    spec = bench.api.read(paths.node_health(NODE))["spec"]
+    assert (spec["expected"]["ports"], spec.get("peers"), "clearedBefore" in spec) == (8, None, True)
 
 
 def test_deleting_what_is_gone_is_done() -> None:
