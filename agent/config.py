@@ -71,6 +71,14 @@ class NvmlSection(Section, frozen=True, kw_only=True):
     call_deadline: timedelta = timedelta(seconds=15)
 
 
+class PciSection(Section, frozen=True, kw_only=True):
+    """The PCI devices in sysfs, looked at every `period`; a look that takes longer than `deadline` is one that failed."""
+
+    enabled: bool = True
+    period: timedelta = timedelta(seconds=30)
+    deadline: timedelta = timedelta(seconds=15)
+
+
 class PublishSection(Section, frozen=True, kw_only=True):
     """`burst` writes at once, then one per `refill`; everything is written anew after `reassert` even if unchanged.
 
@@ -126,6 +134,7 @@ class Config(Section, frozen=True, kw_only=True):
     roots: RootsSection = RootsSection()
     kernel_log: KernelLogSection = KernelLogSection()
     nvml: NvmlSection = NvmlSection()
+    pci: PciSection = PciSection()
     publish: PublishSection = PublishSection()
     lease: LeaseSection = LeaseSection()
     kubelet: KubeletSection = KubeletSection()
@@ -296,6 +305,8 @@ def _why_not_usable(config: Config) -> list[str]:
         ("lease.interval", config.lease.interval, "5s", "2m"),
         ("nvml.period", config.nvml.period, "5s", "2m"),
         ("nvml.call_deadline", config.nvml.call_deadline, "1s", "2m"),
+        ("pci.period", config.pci.period, "5s", "2m"),
+        ("pci.deadline", config.pci.deadline, "1s", "2m"),
         ("kubelet.interval", config.kubelet.interval, "5s", "10m"),
     )
     for name, value, least, most in bounds:
