@@ -17,7 +17,11 @@ JOIN_WITHIN = 8
 
 
 class XidLine(msgspec.Struct, frozen=True, kw_only=True):
-    """`NVRM: Xid (PCI:dddd:bb:dd ...): code, ...`; `text` is what follows pid and name. `pci` is normalised."""
+    """`NVRM: Xid (PCI:dddd:bb:dd ...): code, ...`; `text` is what follows pid and name. `pci` is normalised.
+
+    `link` is as printed: -1 where the driver says that no single link is meant. `reset_required` and `reset_deferred` are
+    the flags RST and D-RST of 94 and 95 (reset now; drain, then reset), `caused_by` the XID that 45 names as its cause.
+    """
 
     code: int
     pci: str
@@ -40,7 +44,10 @@ class OffBusLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SxidLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An NVSwitch error. `fatal` is None where the line does not say; a continuation adds data to the one before."""
+    """An NVSwitch error. `fatal` is None where the line does not say; a continuation adds data to the one before.
+
+    `function` is the PCI function where the line gives one.
+    """
 
     code: int
     pci: str
@@ -49,6 +56,7 @@ class SxidLine(msgspec.Struct, frozen=True, kw_only=True):
     fatal: bool | None = None
     link: int | None = None
     continuation: bool = False
+    function: int | None = None
 
 
 class IdentityLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,15 +74,19 @@ class UnreadableLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPU that a message has named so far; its next part follows within JOIN_WITHIN records."""
+    """The GPU that a message has named so far; its next part follows within JOIN_WITHIN records.
+
+    `probed`: it was the driver's probe that named it, which alone goes on to say that a GPU fell off the bus.
+    """
 
     pci: str
     sequence: int
+    probed: bool = False
 
 
 Line = XidLine | OffBusLine | SxidLine | IdentityLine | UnreadableLine
 
-_PCI = r"(?:PCI:\s*)?(?P<pci>(?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F]{1,2})?)"
+_PCI = r"(?:PCI:\s*)?(?P<pci>(?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F]{1,2})?)"
 _XID = re.compile(
     rf"NVRM:\s+Xid\s*\(\s*{_PCI}(?P<inside>[^()]{{0,64}})\)\s*:?\s*(?P<code>\d{{1,5}})(?!\d)(?P<tail>.*)",
     re.DOTALL,
@@ -89,7 +101,7 @@ _TAIL = re.compile(
     r"[\s,]*(?:pid\s*=\s*(?P<pid>'[^']*'|<[^>]*>|[^,\s]*)\s*,?\s*)?(?:name\s*=\s*(?P<name>.*?)(?:,\s+|,?$))?(?P<text>.*)",
     re.DOTALL,
 )
-_LINK = re.compile(r"\blink\s+(\d{1,3})", re.IGNORECASE)
+_LINK = re.compile(r"\blink\s+(-1(?!\d)|\d{1,3})", re.IGNORECASE)
 _CAUSE = re.compile(r"\bcaused by previous Xid\s+(\d{1,5})", re.IGNORECASE)
 _RESET_REQUIRED = re.compile(r"(?<![-\w])RST:\s*(Yes|No)\b", re.IGNORECASE)
 _RESET_DEFERRED = re.compile(r"(?<![-\w])D-RST:\s*(Yes|No)\b", re.IGNORECASE)
@@ -99,6 +111,7 @@ _OFF_BUS = "fallen off the bus"
 _REPORTS_XID = re.compile(rf"NVRM:\s+Xid\b|NVRM:.*{_OFF_BUS}")
 _REPORTS_SXID = re.compile(r"nvidia-nvswitch\S*\s+SXid\b")
 _GPU_OFF_BUS = re.compile(rf"NVRM:\s+GPU\s+(?:at\s+)?{_PCI}:?\s.*{_OFF_BUS}", re.DOTALL)
+_PROBED = re.compile(r"NVRM:\s+The NVIDIA GPU\s")
 _PROBED_GPU = re.compile(rf"NVRM:\s+The NVIDIA GPU\s+{_PCI}(?=[\s(]|$)")
 _UUID = re.compile(
     rf"NVRM:\s+GPU\s+at\s+{_PCI}:\s*(?P<uuid>GPU-[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})\b"
@@ -127,13 +140,15 @@ def read(text: str, sequence: int, pending: Pending | None) -> tuple[Line | None
         pci = normal_pci(probed["pci"])
         if _OFF_BUS in text:
             return OffBusLine(pci=pci, text=printable(text)), None
-        return None, Pending(pci=pci, sequence=sequence)
+        return None, Pending(pci=pci, sequence=sequence, probed=True)
+    if _PROBED.match(first):
+        pending = None  # of a GPU that cannot be read: what follows is about no GPU that was named before
     if serial := _BOARD_SERIAL.match(first):
         return (IdentityLine(pci=pending.pci, serial=serial["serial"]) if pending else None), pending
     line = parse(first)
     if isinstance(line, IdentityLine):
         return line, Pending(pci=line.pci, sequence=sequence)
-    if isinstance(line, UnreadableLine) and pending is not None and _OFF_BUS in first:
+    if isinstance(line, UnreadableLine) and pending is not None and pending.probed and _OFF_BUS in first:
         return OffBusLine(pci=pending.pci, text=line.text), None
     return line, pending
 
@@ -196,14 +211,15 @@ def _xid(found: re.Match[str]) -> Line:
         process="" if name in {"<unknown>", "'<unknown>'"} else printable(name, PROCESS_LIMIT),
         link=_number(_LINK.search(text)),
         caused_by=_number(_CAUSE.search(text)),
-        reset_required=_yes(_RESET_REQUIRED.search(text)),
-        reset_deferred=_yes(_RESET_DEFERRED.search(text)),
+        reset_required=_yes(_last(_RESET_REQUIRED, text)),
+        reset_deferred=_yes(_last(_RESET_DEFERRED, text)),
     )
 
 
 def _sxid(found: re.Match[str]) -> Line:
     text = found["tail"].strip(" ,\n")
     severity = _SEVERITY.match(text)
+    function = found["pci"].partition(".")[2]
     return SxidLine(
         code=int(found["code"]),
         pci=normal_pci(found["pci"]),
@@ -212,11 +228,20 @@ def _sxid(found: re.Match[str]) -> Line:
         fatal=None if severity is None else not severity[1],
         link=_number(_LINK.search(text)),
         continuation=_CONTINUATION.match(text) is not None,
+        function=int(function, 16) if function else None,
     )
 
 
 def _unreadable_if(line: str, reports: re.Pattern[str]) -> UnreadableLine | None:
     return UnreadableLine(text=printable(line)) if reports.match(line) else None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Give the last match: what the driver wrote stands behind whatever a process named itself."""
+    found = None
+    for found in pattern.finditer(text):  # noqa: B007
+        pass
+    return found
 
 
 def _number(found: re.Match[str] | None) -> int | None:

@@ -132,7 +132,7 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
         ),
         pytest.param(
             "NVRM: Xid (PCI:0009:01:00): 144, SAW_MVB Fatal XC0 i0 Link -1 (0x1 0x2)",
-            XidLine(code=144, pci="0009:01:00", text="SAW_MVB Fatal XC0 i0 Link -1 (0x1 0x2)"),
+            XidLine(code=144, pci="0009:01:00", link=-1, text="SAW_MVB Fatal XC0 i0 Link -1 (0x1 0x2)"),
             id="NVLink 5 without a link",
         ),
         pytest.param(
@@ -172,6 +172,7 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
             SxidLine(
                 code=20034,
                 pci="0000:07:00",
+                function=0,
                 switch="nvidia-nvswitch2",
                 fatal=True,
                 link=37,
@@ -184,6 +185,7 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
             SxidLine(
                 code=12028,
                 pci="0000:07:00",
+                function=0,
                 switch="nvidia-nvswitch0",
                 fatal=False,
                 link=32,
@@ -193,13 +195,18 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
         ),
         pytest.param(
             "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 26006, SOE HALTED",
-            SxidLine(code=26006, pci="0000:07:00", switch="nvidia-nvswitch0", text="SOE HALTED"),
+            SxidLine(code=26006, pci="0000:07:00", function=0, switch="nvidia-nvswitch0", text="SOE HALTED"),
             id="an SXID that does not say",
         ),
         pytest.param(
             "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 20009, Non-fatal, Li",
             SxidLine(
-                code=20009, pci="0000:07:00", switch="nvidia-nvswitch0", fatal=False, text="Non-fatal, Li"
+                code=20009,
+                pci="0000:07:00",
+                function=0,
+                switch="nvidia-nvswitch0",
+                fatal=False,
+                text="Non-fatal, Li",
             ),
             id="an SXID cut off before its link",
         ),
@@ -208,6 +215,7 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
             SxidLine(
                 code=12033,
                 pci="0000:07:00",
+                function=0,
                 switch="nvidia-nvswitch0",
                 text="Severity 1 Engine instance 00",
                 continuation=True,
@@ -219,6 +227,7 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
             SxidLine(
                 code=20034,
                 pci="0000:07:00",
+                function=0,
                 switch="nvidia-nvswitch0",
                 text="Data {0x1, 0x2}",
                 continuation=True,
