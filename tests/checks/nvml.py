@@ -9,6 +9,7 @@ import msgspec
 from checks.check import Check, Clearing, Context, Judgement
 from checks.condition import Condition, fold
 from checks.finding import Part, PartKind
+from checks.gpu_health import GpuHealth, NvmlRefusal
 from checks.nvml_error import MEANINGS
 from checks.observation import (
     GpuReading,
@@ -44,6 +45,17 @@ def gpu(number: int, *codes: int, quiet: str = "") -> GpuReading:
     return GpuReading(
         index=number, pci=pci(number), uuid=uuid(number), model="NVIDIA H100", errors=errors, quiet=quiet
     )
+
+
+def healthy(number: int, health: GpuHealth | None, **fields: Any) -> GpuReading:
+    """Build a GPU that says this of its health; `fields` are those of the reading."""
+    return msgspec.structs.replace(gpu(number), health=health, **fields)
+
+
+def refusal(code: int = 999, call: str = "nvmlDeviceGetRemappedRows") -> NvmlRefusal:
+    """Build the error that one call about health gave."""
+    meaning = MEANINGS.get(code)
+    return NvmlRefusal(call=call, code=code, name=meaning.name if meaning is not None else f"Code{code}")
 
 
 def dead(number: int, code: int, *, known: bool = True) -> GpuReading:
