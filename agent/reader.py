@@ -13,7 +13,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from agent.host.kmsg import Cursor
+from agent.config import Config
+from agent.host.kmsg import Cursor, KernelLog
 from agent.pacing import Backoff
 from checks.observation import KERNEL_LOG, Observation, SourceFailed
 from kube.clock import Clock
@@ -202,3 +203,16 @@ class KernelLogFeed:
 
 def _failed(error: str, tries: int, clock: Clock) -> SourceFailed:
     return SourceFailed(source=KERNEL_LOG, error=error, tries=tries, seen_at=clock.now())
+
+
+def open_kernel_log(config: Config, clock: Clock) -> Callable[[str, Cursor | None], Source]:
+    """Say how the configured kernel log is opened for a boot."""
+    log = config.kernel_log
+    return lambda boot_id, cursor: KernelLog(
+        log.path,
+        boot_id,
+        cursor,
+        admit_foreign=log.admit_foreign,
+        after_sequence=log.after_sequence,
+        clock=clock,
+    )

@@ -19,9 +19,10 @@ from typing import assert_never
 import structlog
 
 from agent.config import Config
+from agent.events import EventWriter
 from agent.hearing import Hearing
 from agent.host.inventory import Inventory, InventoryFailed, read_inventory
-from agent.host.kmsg import Cursor, KernelLog
+from agent.host.kmsg import Cursor
 from agent.judging import Judging
 from agent.kubelet_feed import Kubelet
 from agent.lease import LeaseKeeper
@@ -34,7 +35,7 @@ from agent.own_watch import own_watch
 from agent.probes import Probe, Probes
 from agent.probing import probes_of
 from agent.publish import Publisher
-from agent.reader import Feed, KernelLogFeed, Source
+from agent.reader import Feed, KernelLogFeed, open_kernel_log
 from agent.record import Recorder
 from agent.server import Pages, Server, serve
 from agent.state_file import Saver, State, StateFile, StateUnusable
@@ -59,19 +60,6 @@ def agent_version() -> str:
         return version("nodemend")
     except PackageNotFoundError:
         return "unknown"
-
-
-def open_kernel_log(config: Config, clock: Clock) -> Callable[[str, Cursor | None], Source]:
-    """Say how the configured kernel log is opened for a boot."""
-    log = config.kernel_log
-    return lambda boot_id, cursor: KernelLog(
-        log.path,
-        boot_id,
-        cursor,
-        admit_foreign=log.admit_foreign,
-        after_sequence=log.after_sequence,
-        clock=clock,
-    )
 
 
 class Agent:
@@ -119,6 +107,7 @@ class Agent:
         self.publisher = Publisher(api, name, config.publish, clock, random, self.metrics)
         wake_writer = self._writer_woken.set
         self.recorder = Recorder(api, name, config.publish, clock, random, self.metrics, wake_writer)
+        self.events = EventWriter(api, name, clock, self.metrics)
         self.own_node = OwnNode(api, name, clock, random, self._mailbox.put)
         self.saver = Saver(self._state_file, clock, self.metrics, wake_writer)
         self.lease = LeaseKeeper(
@@ -205,9 +194,9 @@ class Agent:
         return self._writer_woken.is_set()
 
     def write(self) -> float:
-        """One round of the writer: state file, Node, NodeHealth. Give the seconds until the next makes sense."""
+        """One round of the writer: state file, Node, NodeHealth, Events. Give the seconds until the next makes sense."""
         self._writer_woken.clear()
-        waits = (self.saver.step(), self.own_node.step(), self.recorder.step())
+        waits = (self.saver.step(), self.own_node.step(), self.recorder.step(), self.events.step())
         self.vitals.writer_went_round()
         return max(0.0, min(waits))
 
@@ -323,6 +312,7 @@ class Agent:
         self._released = self.nvml.released
         report = self.judging.report(self._version, self.publisher.published, self._released)
         news = self.recorder.offer(report)
+        self.events.offer(report.findings, report.node_uid)
         self.saver.offer(self.judging.state(self._clock.now()), urgent=news is Change.FACTS)
         conditions = self.judging.conditions()
         shown = (conditions, [(name, finding.key(), finding.severity) for name, finding in report.findings])

@@ -15,8 +15,8 @@ import structlog
 
 from agent.config import Config, parse
 from agent.host.kmsg import Cursor
-from agent.reader import Source
-from agent.runtime import Agent, open_kernel_log
+from agent.reader import Source, open_kernel_log
+from agent.runtime import Agent
 from checks.check import Check, discover
 from checks.observation import Observation
 from kube import paths

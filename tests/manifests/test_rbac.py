@@ -70,6 +70,14 @@ EVENT = {
     "reportingInstance": "i",
 }
 
+WARNING = {
+    **EVENT,
+    "metadata": {"name": "rbac-warning"},
+    "type": "Warning",
+    "reportingController": "nodemend.dev/agent",
+    "reportingInstance": NODE,
+}
+SEEN_AGAIN = {"series": {"count": 2, "lastObservedTime": "2026-11-29T12:10:00.000000Z"}}
 EVENT_ELSEWHERE = {**EVENT, "metadata": {"name": "rbac-event", "namespace": "kube-system"}}
 
 
@@ -127,6 +135,8 @@ AGENT_MAY: list[tuple[Deed, str]] = [
     (watch(paths.node_healths()), "watch its NodeHealth"),
     (merge(paths.node_health_status(NODE), {"status": {"driver": "1"}}), "report its status"),
     (merge(OTHER_LEASE, {"metadata": owned_by(NODE), "spec": {"holderIdentity": NODE}}), "renew its Lease"),
+    (lambda api: api.create(paths.events("default"), WARNING), "tell of a warning"),
+    (merge(paths.member(paths.events("default"), "rbac-warning"), SEEN_AGAIN), "count it again"),
 ]
 AGENT_MUST_NOT: list[tuple[Deed, str]] = [
     (strategic(paths.node(NODE), CORDON), "cordon"),
@@ -140,6 +150,8 @@ AGENT_MUST_NOT: list[tuple[Deed, str]] = [
     (lambda api: api.create(paths.jobs(REPAIRS), job("j")), "start a repair"),
     (lambda api: api.get(paths.leases("kube-node-lease")), "read the kubelets' Leases"),
     (lambda api: api.get("/api/v1/secrets"), "read secrets"),
+    (lambda api: api.get(paths.events("default")), "read events"),
+    (lambda api: api.create(paths.events(SYSTEM), WARNING), "tell of it elsewhere"),
 ]
 CONTROLLER_MAY: list[tuple[Deed, str]] = [
     (lambda api: api.get(paths.nodes()), "list Nodes"),
