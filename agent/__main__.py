@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from agent import once, reboot, reset_gpu, validate
+from agent import capture, once, reboot, replay, reset_gpu, validate
 from agent.config import Config, ConfigError, load
 from agent.runtime import Agent, agent_version
 from checks.check import Check, CheckDefect, discover
@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit status."""
     options = _parser().parse_args(arguments)
     _log_to_stderr(options.log_level)
+    if options.command == "replay":
+        return replay.run(
+            options.file, options.output
+        )  # needs no configuration: the log may be another machine's
     try:
         checks = discover()
         config = load(options.config, checks, os.environ)
@@ -50,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return outcome.exit_code
     if options.command == "reset-gpu":
         return _reset_gpu(options, config)
+    if options.command == "capture":
+        return _capture(options, config, checks)
     if options.once:
         seen = once.look(config, checks, SYSTEM)
         print(once.as_json(seen) if options.output == "json" else once.as_table(seen))
@@ -83,6 +89,19 @@ def _reset_gpu(options: argparse.Namespace, config: Config) -> int:
     print(reset_gpu.as_text(report))
     _leave(options.termination_message_path, reset_gpu.termination_message(report))
     return reset_gpu.EXIT_CODES[report.result]
+
+
+def _capture(options: argparse.Namespace, config: Config, checks: Sequence[Check]) -> int:
+    taken = capture.take(
+        config, checks, SYSTEM, version=agent_version(), looks=options.looks, interval_s=options.interval_s
+    )
+    try:
+        capture.write(taken, options.file)
+    except OSError as error:
+        print(f"nodemend-agent: {options.file}: {error.strerror or error}", file=sys.stderr)
+        return 3
+    print(capture.as_text(taken, options.file))
+    return 0
 
 
 def _leave(path: Path | None, message: bytes) -> None:
@@ -185,6 +204,12 @@ def _parser() -> argparse.ArgumentParser:
     proof.add_argument("--json", action="store_true", help="print JSON")
     proof.add_argument("--termination-message-path", type=Path, help="leave the verdict here as well")
     proof.add_argument("--cleared-before", type=_instant, help="what is older was dealt with (RFC 3339)")
+    kept = commands.add_parser(
+        "capture", parents=after, help="write what this machine shows into a file without names, for a report"
+    )
+    kept.add_argument("file", type=Path, metavar="FILE", help="where to write it")
+    kept.add_argument("--looks", type=_looks, default=2, help="how often to look, default 2")
+    kept.add_argument("--interval-s", type=_seconds, default=15, help="seconds between, default 15")
     end = commands.add_parser("reboot", parents=after, help="reboot this machine, if it is in this boot")
     end.add_argument("--boot-id", required=True, help="the boot that is to end")
     reset = commands.add_parser(
@@ -199,6 +224,15 @@ def _parser() -> argparse.ArgumentParser:
         "--driver-root", type=Path, help="where the driver's file system is mounted, else nvml.driver_root"
     )
     reset.add_argument("--termination-message-path", type=Path, help="leave the report here as well")
+    play = commands.add_parser(
+        "replay",
+        parents=after,
+        help="say what today's rules make of a saved kernel log: exit 0 when it was read",
+    )
+    play.add_argument("file", metavar="FILE", help="what dmesg, the journal or /dev/kmsg gave; - is stdin")
+    play.add_argument(
+        "--output", choices=["table", "json"], default=argparse.SUPPRESS, help="json: an object a line"
+    )
     return parser
 
 
@@ -213,6 +247,12 @@ def _shared(config: Any, log_level: str) -> argparse.ArgumentParser:
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; 8 would be right")
+    return int(text)
+
+
+def _looks(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of looks within 1 and 60; 2 would be right")
     return int(text)
 
 

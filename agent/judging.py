@@ -23,7 +23,7 @@ from agent.publish import standing
 from agent.release import switched_off
 from agent.sources import note, noted
 from agent.state_file import SavedCursor, State
-from checks.check import Check, Clearing
+from checks.check import Check, Clearing, MachineFacts
 from checks.condition import Condition, Unreadable
 from checks.finding import Finding
 from checks.last_validated import Validated, validated
@@ -58,7 +58,7 @@ class Judging:
     ) -> None:
         self._single_look = single_look
         self._checks = [check for check in checks if config.check(check.name).enabled]
-        self._settings = {
+        self.settings = {
             check.name: {**config.check(check.name).settings, **(check.single_look if single_look else {})}
             for check in self._checks
         }
@@ -83,6 +83,11 @@ class Judging:
         """GPU Operator's labels that have said `false` since this Node was first seen: how it is run, and no work on it."""
         self._watched = Watched(resources=config.kubelet.resources, drivers=config.kubelet.drivers)
         self._around = Surroundings(boot_id="", nvml=config.nvml.enabled, looked_at=tuple(looked_at))
+
+    @property
+    def facts(self) -> MachineFacts:
+        """What all checks are told of this machine."""
+        return MachineFacts(**{name: getattr(self._around, name) for name in MachineFacts.__struct_fields__})
 
     @property
     def boot_id(self) -> str:
@@ -290,7 +295,7 @@ class Judging:
                 self.states[check.name],
                 observations,
                 self._around,
-                self._settings[check.name],
+                self.settings[check.name],
                 now,
                 watched_ms,
             )
