@@ -18,7 +18,9 @@ import structlog
 
 from agent import capture, once, reboot, replay, reset_gpu, validate
 from agent.config import Config, ConfigError, load
+from agent.host.saved_file import CannotRead, opened
 from agent.runtime import Agent, agent_version
+from agent.saved_log import saved_lines
 from checks.check import Check, CheckDefect, discover
 from kube.clock import SYSTEM
 from kube.credentials import CannotConnect
@@ -33,9 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     _log_to_stderr(options.log_level)
     if options.command == "replay":
-        return replay.run(
-            options.file, options.output
-        )  # needs no configuration: the log may be another machine's
+        # Needs no configuration: the log may be another machine's.
+        return _replay(options.file, options.output)
     try:
         checks = discover()
         config = load(options.config, checks, os.environ)
@@ -70,6 +71,23 @@ def _validate(options: argparse.Namespace, config: Config, checks: Sequence[Chec
     print(validate.as_json(verdict) if options.json else validate.as_text(verdict))
     _leave(options.termination_message_path, validate.termination_message(verdict))
     return validate.EXIT_CODES[verdict.result]
+
+
+def _replay(name: str, output: str) -> int:
+    shape = replay.as_json if output == "json" else replay.as_table
+    try:
+        with opened(name) as stream:
+            for line in shape(replay.replay(saved_lines(stream))):
+                sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
+        sys.stdout.buffer.flush()
+    except CannotRead as error:
+        sys.stdout.buffer.flush()
+        print(f"nodemend-agent: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever reads has seen enough (head). The interpreter flushes once more at its end: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _reset_gpu(options: argparse.Namespace, config: Config) -> int:

@@ -118,12 +118,6 @@ _UUID = re.compile(
 )
 _BOARD_SERIAL = re.compile(r"NVRM:\s+GPU Board Serial Number:\s*(?P<serial>[0-9A-Za-z]{1,32})\s*$")
 _GPU_SERIAL = re.compile(rf"NVRM:\s+GPU\s+{_PCI}:\s+GPU serial number is\s+(?P<serial>[0-9A-Za-z]{{1,32}})")
-_PREFIX = re.compile(
-    r"\s*(?:\d{1,4},\d+,\d+,[^;\n]*;"  # a raw record of /dev/kmsg
-    r"|kern\s*:\w+\s*:\s*(?:\[[^\]\n]*\]\s*|\S+\s+)"  # dmesg -x
-    r"|(?:[A-Z][a-z]{2}\s+\d+\s+[\d:]+|\d{4}-\S+)\s+\S+\s+kernel:\s*(?:\[[\s\d.]+\]\s*)?"  # syslog, journal
-    r"|\[[^\]\n]*\]\s*)"  # dmesg, dmesg -T
-)
 
 
 def read(text: str, sequence: int, pending: Pending | None) -> tuple[Line | None, Pending | None]:
@@ -172,13 +166,6 @@ def parse(line: str) -> Line | None:
     if found := _GPU_SERIAL.match(line):
         return IdentityLine(pci=normal_pci(found["pci"]), serial=found["serial"])
     return _unreadable_if(line, _REPORTS_XID)
-
-
-def strip_prefix(line: str) -> str:
-    """Take the time stamp of dmesg, the journal or a raw record off a line that was saved by another tool."""
-    while prefix := _PREFIX.match(line):
-        line = line[prefix.end() :]
-    return line
 
 
 def normal_pci(address: str) -> str:

@@ -15,7 +15,6 @@ from checks.xid_line import (
     parse,
     printable,
     read,
-    strip_prefix,
 )
 
 UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -281,25 +280,6 @@ def test_parse(line: str, expected: Line | None) -> None:
 def test_words_that_a_tenant_can_place_do_not_count(text: str) -> None:
     """Other kernel messages carry text that a container chose; the driver's words count only at the very start."""
     assert read(text, 5, None) == (None, None)
-
-
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        pytest.param("4,120,81234,-;", id="a raw record"),
-        pytest.param("4,120,81234,-,caller=T1;", id="a raw record with more fields"),
-        pytest.param("[ 3606.832215] ", id="dmesg"),
-        pytest.param("[Sun Feb 23 16:24:18 2025] ", id="dmesg -T"),
-        pytest.param("kern  :warn  : 2025-01-21T04:41:44,283302+00:00 ", id="dmesg -x with times"),
-        pytest.param("kern  :err   : [   12.5] ", id="dmesg -x"),
-        pytest.param("Nov 22 14:56:44 node-7 kernel: [94555.573305] ", id="syslog"),
-        pytest.param("2026-01-01T00:00:00+00:00 node-7 kernel: ", id="journal"),
-    ],
-)
-def test_prefixes_of_other_tools_come_off(prefix: str) -> None:
-    """A saved log can be read whatever tool saved it."""
-    line = "NVRM: Xid (PCI:0000:4c:00): 46"
-    assert strip_prefix(prefix + line) == line
 
 
 @pytest.mark.parametrize(

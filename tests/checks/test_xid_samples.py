@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.log_prefix import strip_prefix
 from checks.xid_catalog import catalog
 from checks.xid_line import (
     IdentityLine,
@@ -16,7 +17,6 @@ from checks.xid_line import (
     XidLine,
     normal_pci,
     read,
-    strip_prefix,
 )
 
 OUTSIDE_CASES = os.environ.get("NODEMEND_OUTSIDE_CASES", "")
