@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from agent.wanted_mount import why_not_mounts
 from checks.check import Check
 
 DEFAULT_PATH = Path("/etc/nodemend/agent.toml")
@@ -79,6 +80,57 @@ class PciSection(Section, frozen=True, kw_only=True):
     deadline: timedelta = timedelta(seconds=15)
 
 
+class StorageSection(Section, frozen=True, kw_only=True):
+    """Shared mounts by path (`/data`, or `/home:ro` where one may be read-only), and paths on local file systems.
+
+    A local path that is not there is left out. A look that takes longer than `deadline` hangs. `read_entry` reads one entry
+    of a shared mount's directory, `write_probe` writes, flushes and removes a file in it, named as the node.
+    """
+
+    enabled: bool = True
+    mounts: tuple[str, ...] = ()
+    mounts_period: timedelta = timedelta(minutes=1)
+    local: tuple[str, ...] = (
+        "/",
+        "/var/lib/kubelet",
+        "/var/lib/containerd",
+        "/var/lib/containers",
+        "/var/lib/docker",
+    )
+    disks_period: timedelta = timedelta(minutes=2)
+    smart_period: timedelta = timedelta(minutes=10)
+    deadline: timedelta = timedelta(seconds=10)
+    read_entry: bool = True
+    write_probe: bool = False
+
+
+class HostSection(Section, frozen=True, kw_only=True):
+    """What is looked at of the host itself, for warnings alone; a look that takes longer than `deadline` failed."""
+
+    enabled: bool = True
+    period: timedelta = timedelta(minutes=2)
+    deadline: timedelta = timedelta(seconds=30)
+
+
+class InfinibandSection(Section, frozen=True, kw_only=True):
+    """The RDMA devices in sysfs, looked at every `period`; a look that takes longer than `deadline` is one that failed.
+
+    All patterns are shell patterns of device names (mlx5_*) or PCI addresses. `devices` are looked at, `exclude` are not,
+    virtual functions only where `virtual_functions` says so. `compute`, `storage` and `management` say what a device is for
+    where that cannot be told; a port of `storage` that is down takes the node out.
+    """
+
+    enabled: bool = True
+    period: timedelta = timedelta(seconds=10)
+    deadline: timedelta = timedelta(seconds=15)
+    devices: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    virtual_functions: bool = False
+    compute: tuple[str, ...] = ()
+    storage: tuple[str, ...] = ()
+    management: tuple[str, ...] = ()
+
+
 class PublishSection(Section, frozen=True, kw_only=True):
     """`burst` writes at once, then one per `refill`; everything is written anew after `reassert` even if unchanged.
 
@@ -135,6 +187,9 @@ class Config(Section, frozen=True, kw_only=True):
     kernel_log: KernelLogSection = KernelLogSection()
     nvml: NvmlSection = NvmlSection()
     pci: PciSection = PciSection()
+    storage: StorageSection = StorageSection()
+    host: HostSection = HostSection()
+    infiniband: InfinibandSection = InfinibandSection()
     publish: PublishSection = PublishSection()
     lease: LeaseSection = LeaseSection()
     kubelet: KubeletSection = KubeletSection()
@@ -294,6 +349,7 @@ def _why_not_usable(config: Config) -> list[str]:
         problems.append(f"publish.burst: {config.publish.burst} is not within 1 and 100; 6 would be right")
     if not config.reboot.command or not all(config.reboot.command):
         problems.append(f"reboot.command: {list(config.reboot.command)!r} names no program")
+    problems += why_not_mounts(config.storage.mounts, config.storage.local)
     problems += [
         f"kubelet.resources: {resource!r} is no extended resource; nvidia.com/gpu would be one"
         for resource in config.kubelet.resources
@@ -307,6 +363,14 @@ def _why_not_usable(config: Config) -> list[str]:
         ("nvml.call_deadline", config.nvml.call_deadline, "1s", "2m"),
         ("pci.period", config.pci.period, "5s", "2m"),
         ("pci.deadline", config.pci.deadline, "1s", "2m"),
+        ("storage.mounts_period", config.storage.mounts_period, "10s", "2m"),
+        ("storage.disks_period", config.storage.disks_period, "10s", "2m"),
+        ("storage.smart_period", config.storage.smart_period, "1m", "24h"),
+        ("storage.deadline", config.storage.deadline, "1s", "1m"),
+        ("host.period", config.host.period, "10s", "2m"),
+        ("host.deadline", config.host.deadline, "1s", "2m"),
+        ("infiniband.period", config.infiniband.period, "1s", "2m"),
+        ("infiniband.deadline", config.infiniband.deadline, "1s", "2m"),
         ("kubelet.interval", config.kubelet.interval, "5s", "10m"),
     )
     for name, value, least, most in bounds:

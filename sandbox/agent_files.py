@@ -17,6 +17,8 @@ def settings(node: SimulatedNode, *, kmsg: Path, state_dir: Path) -> dict[str, A
         "roots": {"proc": str(node.machine.proc), "sys": str(node.machine.sys)},
         "kernel_log": {"path": str(kmsg)},
         "kubelet": {"enabled": False},  # a simulated node has none
+        "storage": {"enabled": False},  # no disks are simulated, and this machine's own are not the node's
+        "host": {"enabled": False},
         "nvml": {"enabled": node.driver_root.is_dir(), "driver_root": str(node.driver_root)},
     }
 

@@ -38,11 +38,13 @@ class FolderMachine:
 
     def configure(self, more: str = "") -> None:
         """Write the configuration; `more` goes to its end."""
-        nvml = "" if "[nvml]" in more else "[nvml]\nenabled = false\n"
+        off = "".join(
+            f"[{name}]\nenabled = false\n" for name in ("nvml", "storage", "host") if f"[{name}]" not in more
+        )
         self.config.write_text(
             f'node_name = "gpu-1"\nlisten = ""\nstate_dir = "{self.state}"\n'
             f'[roots]\nproc = "{self.root}/proc"\nsys = "{self.root}/sys"\n'
-            f"[kubelet]\nenabled = false\n{nvml}"
+            f"[kubelet]\nenabled = false\n{off}"
             f'[kernel_log]\npath = "{self.kmsg}"\n{more}'
         )
 

@@ -42,6 +42,13 @@ def test_every_key_is_read() -> None:
         interval = "1m"
         [reboot]
         command = ["reboot-it"]
+        [storage]
+        mounts = ["/data", "/home:ro"]
+        local = ["/"]
+        mounts_period = "30s"
+        write_probe = true
+        [host]
+        enabled = false
         [checks.gate]
         enabled = false
         limit = 5
@@ -52,6 +59,9 @@ def test_every_key_is_read() -> None:
     assert (config.kernel_log.admit_foreign, config.kernel_log.after_sequence) == (True, 7)
     assert (config.publish.burst, config.publish.reassert) == (3, timedelta(minutes=90))
     assert (config.lease.namespace, config.reboot.command) == ("elsewhere", ("reboot-it",))
+    assert (config.storage.mounts, config.storage.local) == (("/data", "/home:ro"), ("/",))
+    assert (config.storage.mounts_period, config.storage.write_probe) == (timedelta(seconds=30), True)
+    assert not config.host.enabled
     assert config.check("gate") == CheckSection(enabled=False, settings={"limit": 5})
 
 
@@ -156,6 +166,27 @@ def test_the_nodes_name_comes_from_the_environment_unless_it_is_given() -> None:
             "state_dir: 'a\\x00b' is no path",
             id="a path that no file can have",
         ),
+        pytest.param(
+            "[storage]\nmounts = ['data']",
+            "storage.mounts: 'data' is no absolute path; /data would be right",
+            id="a relative mount",
+        ),
+        pytest.param(
+            "[storage]\nmounts = ['/data/:ro']",
+            "storage.mounts: '/data/:ro' is not in its shortest form '/data'; /data would be right",
+            id="a mount as mountinfo does not write it",
+        ),
+        pytest.param(
+            "[storage]\nmounts = ['/data', '/data:ro']",
+            "storage.mounts: '/data' is there twice; name each mount once",
+            id="a mount named twice",
+        ),
+        pytest.param(
+            "[storage]\nlocal = ['var']", "storage.local: 'var' is no absolute path", id="a relative path"
+        ),
+        pytest.param(
+            "[storage]\ndeadline = '5m'", "storage.deadline: 300s is not within 1s and 1m", id="too patient"
+        ),
         pytest.param("[roots]\nproc = ''", "roots.proc: '' is no path", id="an empty path"),
     ],
 )
@@ -196,3 +227,10 @@ def test_durations_add_up(hours: int, minutes: int, seconds: int) -> None:
     """Whatever is written in h, m and s is read as their sum."""
     wanted = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     assert parse_duration(f"{hours}h{minutes}m{seconds}s") == wanted
+
+
+def test_a_node_has_a_bounded_number_of_mounts() -> None:
+    """Each is a process a look."""
+    named = ", ".join(f"'/m{number}'" for number in range(33))
+    with pytest.raises(ConfigError, match=r"storage\.mounts: 33 paths; at most 32"):
+        parse(f"[storage]\nmounts = [{named}]", "agent.toml", [], {})
