@@ -5,8 +5,9 @@ from datetime import datetime
 
 import msgspec
 
-from agent.nvml_wire import GpuSaid, RoundSaid
+from agent.nvml_wire import GpuSaid, HealthSaid, LinksSaid, RoundSaid
 from checks.finding import Part, PartKind
+from checks.gpu_health import GpuHealth, NvLink, NvLinks
 from checks.observation import GpuReading, NvmlRead
 
 
@@ -47,7 +48,7 @@ class Readings:
         answers = [self._answer(gpu, named) for gpu in said.gpus]
         for gpu in answers:
             if gpu.pci and not gpu.errors:
-                self._held[gpu.pci] = gpu
+                self._held[gpu.pci] = msgspec.structs.replace(gpu, health=None)
         silent = [
             self._silent(pci, why) for pci, why in quiet.items() if pci in self.places() and pci not in named
         ]
@@ -73,6 +74,7 @@ class Readings:
             mig_devices=gpu.mig_devices,
             recovery=gpu.recovery,
             errors=gpu.errors,
+            health=health_of(gpu.health) if gpu.health is not None else None,
         )
 
     def _silent(self, pci: str, why: str) -> GpuReading:
@@ -88,3 +90,34 @@ class Readings:
             mig_devices=held.mig_devices if held is not None else (),
             quiet=why,
         )
+
+
+def health_of(said: HealthSaid) -> GpuHealth:
+    """Give what a GPU said of its health as the checks take it."""
+    return GpuHealth(
+        remapped=said.remapped,
+        retired=said.retired,
+        ecc=said.ecc,
+        nvlinks=_links(said.nvlinks) if said.nvlinks is not None else None,
+        fabric=said.fabric,
+        pcie=said.pcie,
+        clocks=said.clocks,
+        architecture=said.architecture,
+        errors=said.errors,
+        absent=said.absent,
+    )
+
+
+def _links(said: LinksSaid) -> NvLinks:
+    links = tuple(
+        NvLink(
+            index=index,
+            state=link.state,
+            mbps=link.mbps,
+            counters={
+                name: value for name, value in zip(said.names, link.values, strict=False) if value is not None
+            },
+        )
+        for index, link in enumerate(said.links)
+    )
+    return NvLinks(count=said.count, version=said.version, links=links)

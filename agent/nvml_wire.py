@@ -7,14 +7,24 @@ from typing import Annotated
 
 import msgspec
 
+from checks.gpu_health import (
+    Clocks,
+    Count,
+    Ecc,
+    Fabric,
+    NvmlRefusal,
+    Pcie,
+    RemappedRows,
+    RetiredPages,
+)
 from checks.observation import NvmlError
 
 _Text = Annotated[str, msgspec.Meta(max_length=128)]
 _Index = Annotated[int, msgspec.Meta(ge=-1, le=1024)]
 _Pci = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})?$")]
 
-# A round of 256 GPUs, each with an error in every call, is far below this.
-LINE_LIMIT = 1024 * 1024
+# A round of 256 GPUs with 18 links each, every counter in the millions, is below this (tests/agent/nvml/test_wire.py).
+LINE_LIMIT = 2 * 1024 * 1024
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +49,38 @@ class CallBegins(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", tag="
     pci: _Pci = ""
 
 
+class LinkSaid(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One link: state, speed in MB/s, and a value for each name of `LinksSaid`, None where it was not told."""
+
+    state: Count | None
+    mbps: Count | None
+    values: Annotated[tuple[Count | None, ...], msgspec.Meta(max_length=64)]
+
+
+class LinksSaid(msgspec.Struct, frozen=True, kw_only=True):
+    """checks.gpu_health.NvLinks with the names of the counters once, since 256 GPUs have thousands of links."""
+
+    count: Annotated[int, msgspec.Meta(ge=0, le=64)]
+    version: Count | None = None
+    names: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] = ()
+    links: Annotated[tuple[LinkSaid, ...], msgspec.Meta(max_length=64)] = ()
+
+
+class HealthSaid(msgspec.Struct, frozen=True, kw_only=True):
+    """What checks.gpu_health.GpuHealth says; what was not told is not there."""
+
+    remapped: RemappedRows | None = None
+    retired: RetiredPages | None = None
+    ecc: Ecc | None = None
+    nvlinks: LinksSaid | None = None
+    fabric: Fabric | None = None
+    pcie: Pcie | None = None
+    clocks: Clocks | None = None
+    architecture: Count | None = None
+    errors: Annotated[dict[_Text, NvmlRefusal], msgspec.Meta(max_length=16)] = {}
+    absent: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=16)] = ()
+
+
 class GpuSaid(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU answered; a field is absent where it gave no value."""
 
@@ -52,6 +94,7 @@ class GpuSaid(msgspec.Struct, frozen=True, kw_only=True):
     mig_devices: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] = ()
     recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
+    health: HealthSaid | None = None
 
 
 class RoundSaid(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", tag="round"):

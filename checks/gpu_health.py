@@ -9,7 +9,13 @@ A group may be told in part and stand in `errors` too: what is None in it was th
 NVML's word for "not available" (nvml.h, NVML_VALUE_NOT_AVAILABLE), so it is no value here.
 """
 
+from typing import Annotated
+
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""What NVML gives as an unsigned number."""
+Counters = Annotated[dict[Annotated[str, msgspec.Meta(max_length=64)], Count], msgspec.Meta(max_length=64)]
 
 
 class NvmlRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,22 +29,22 @@ class NvmlRefusal(msgspec.Struct, frozen=True, kw_only=True):
 class RemappedRows(msgspec.Struct, frozen=True, kw_only=True):
     """nvmlDeviceGetRemappedRows, and the histogram of banks by what spare rows they have left (Ampere and newer)."""
 
-    correctable: int
-    uncorrectable: int
+    correctable: Count
+    uncorrectable: Count
     pending: bool
     failure: bool
-    banks_max: int | None = None
-    banks_high: int | None = None
-    banks_partial: int | None = None
-    banks_low: int | None = None
-    banks_none: int | None = None
+    banks_max: Count | None = None
+    banks_high: Count | None = None
+    banks_partial: Count | None = None
+    banks_low: Count | None = None
+    banks_none: Count | None = None
 
 
 class RetiredPages(msgspec.Struct, frozen=True, kw_only=True):
     """Pages retired before Ampere: by several single-bit errors, by one double-bit error; `pending` needs a reboot."""
 
-    single_bit: int
-    double_bit: int
+    single_bit: Count
+    double_bit: Count
     pending: bool
 
 
@@ -50,12 +56,12 @@ class Ecc(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool | None = None
-    volatile_corrected: int | None = None
-    volatile_uncorrected: int | None = None
-    aggregate_corrected: int | None = None
-    aggregate_uncorrected: int | None = None
-    sram_volatile_uncorrected: int | None = None
-    sram_aggregate_uncorrected: int | None = None
+    volatile_corrected: Count | None = None
+    volatile_uncorrected: Count | None = None
+    aggregate_corrected: Count | None = None
+    aggregate_uncorrected: Count | None = None
+    sram_volatile_uncorrected: Count | None = None
+    sram_aggregate_uncorrected: Count | None = None
     sram_threshold: bool | None = None
     unrepairable: bool | None = None
     channel_repair: bool | None = None
@@ -67,18 +73,18 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True):
     nvmlDeviceGetNvLinkState. `mbps`: MB/s raw, None where not told. `counters` by name; one that is not told is not there.
 
     Up to NVLink 4: `replay` (field 161, else 46-51 and 108-113), `recovery` (162, else 53-58, 114-119), `crc_flit` (163,
-    else 32-37, 96-101), `crc_data` (39-44, 102-107), `ecc_data` (148-159); where no field tells a counter, that of
-    nvmlDeviceGetNvLinkErrorCounter. NVLink 5: `malformed` (206), `buffer_overrun` (207), `receive` (208), `remote` (209),
-    `general` (210), `link_integrity` (211), `transmit_discards` (212), `recovery_ok` (213), `recovery_failed` (214),
+    else 32-37, 96-101), `crc_data` (39-44, 102-107), `ecc_data` (148-159); where fields tell no counter at all, those
+    of nvmlDeviceGetNvLinkErrorCounter. NVLink 5: `malformed` (206), `buffer_overrun` (207), `receive` (208), `remote`
+    (209), `general` (210), `link_integrity` (211), `transmit_discards` (212), `recovery_ok` (213), `recovery_failed` (214),
     `recovery_total` (215), `effective_errors` (219), `symbol_errors` (221). These all count since the driver was loaded.
     No counts but packed bit error rates of NVLink 5, raw: `effective_ber` (220), `symbol_ber` (222): exponent in bits 0-7,
     mantissa in bits 8-11, rate = mantissa x 10^-exponent; mantissa 15 with exponent 255 is the floor, i.e. zero.
     """
 
     index: int
-    state: int | None = None
-    mbps: int | None = None
-    counters: dict[str, int] = {}
+    state: Count | None = None
+    mbps: Count | None = None
+    counters: Counters = {}
 
 
 class NvLinks(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +93,8 @@ class NvLinks(msgspec.Struct, frozen=True, kw_only=True):
     `version` is NVML's enum (4.0 = 6, 5.0 = 7).
     """
 
-    count: int
-    version: int | None = None
+    count: Count
+    version: Count | None = None
     links: tuple[NvLink, ...] = ()
 
 
@@ -97,11 +103,11 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True):
     nvmlReturn that means something in state 3 alone; `mask` the health mask of two-bit fields; `summary` of v3 or None.
     """
 
-    state: int
-    status: int = 0
-    clique: int = 0
-    mask: int = 0
-    summary: int | None = None
+    state: Count
+    status: Count = 0
+    clique: Count = 0
+    mask: Count = 0
+    summary: Count | None = None
 
 
 class Pcie(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,16 +120,16 @@ class Pcie(msgspec.Struct, frozen=True, kw_only=True):
     `unsupported_request` (181), `lcrc` (182), `lane` (183).
     """
 
-    generation: int | None = None
-    width: int | None = None
-    max_generation: int | None = None
-    max_width: int | None = None
-    device_max_generation: int | None = None
-    pstate_before: int | None = None
-    pstate_after: int | None = None
-    bus_type: int | None = None
-    c2c_links: int | None = None
-    counters: dict[str, int] = {}
+    generation: Count | None = None
+    width: Count | None = None
+    max_generation: Count | None = None
+    max_width: Count | None = None
+    device_max_generation: Count | None = None
+    pstate_before: Count | None = None
+    pstate_after: Count | None = None
+    bus_type: Count | None = None
+    c2c_links: Count | None = None
+    counters: Counters = {}
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,17 +142,17 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
     `slowdown_c` the threshold 1; `sm_app_mhz` the application clock that somebody set, else the default.
     """
 
-    reasons: int | None = None
-    throttled_ns: dict[str, int] = {}
-    pstate: int | None = None
+    reasons: Count | None = None
+    throttled_ns: Counters = {}
+    pstate: Count | None = None
     temperature_c: int | None = None
     margin_c: int | None = None
-    slowdown_c: int | None = None
-    memory_temperature_c: int | None = None
-    sm_mhz: int | None = None
-    sm_max_mhz: int | None = None
-    sm_app_mhz: int | None = None
-    utilisation_percent: int | None = None
+    slowdown_c: Count | None = None
+    memory_temperature_c: Count | None = None
+    sm_mhz: Count | None = None
+    sm_max_mhz: Count | None = None
+    sm_app_mhz: Count | None = None
+    utilisation_percent: Count | None = None
     persistence: bool | None = None
 
 
@@ -160,6 +166,6 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     fabric: Fabric | None = None
     pcie: Pcie | None = None
     clocks: Clocks | None = None
-    architecture: int | None = None
+    architecture: Count | None = None
     errors: dict[str, NvmlRefusal] = {}
     absent: tuple[str, ...] = ()

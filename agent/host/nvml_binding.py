@@ -3,36 +3,33 @@
 What the binding has for traps ends here. An NVMLError has no hash and cannot be compared with None, so it becomes a
 `Refused` with plain values. A function that the driver does not have may come as a class of its own, which is
 FunctionNotFound too; text that is not UTF-8 raises UnicodeDecodeError, which is an Unknown answer. Field values are read
-into an array of our own with one entry more than asked for, its status preset to an error: NVML was seen to touch the
-entry past the last one, and the binding allocates exactly as many as are asked for.
+into a buffer of our own (agent.host.nvml_fields).
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
 
-NOT_FOUND = 6
-LIBRARY_NOT_FOUND = 12
-FUNCTION_NOT_FOUND = 13
-UNKNOWN = 999
+from agent.host.nvml_codes import (
+    ARGUMENT_VERSION_MISMATCH,
+    FUNCTION_NOT_FOUND,
+    LIBRARY_NOT_FOUND,
+    NOT_FOUND,
+    UNKNOWN,
+    Refused,
+)
+from agent.host.nvml_fields import Answers, Query
+
 MOST_MIG_DEVICES = 64  # seven today
+# nvml.h, NVML_VALUE_NOT_AVAILABLE
+NOT_AVAILABLE, NOT_AVAILABLE_WIDE = (1 << 32) - 1, (1 << 64) - 1
 # Do not fail where there is no GPU: then zero are counted, which is a finding and not a failure of NVML.
 INIT_NO_GPUS = 1
 
 Beat = Callable[[str, int, str], None]
 """Told before each call: the C function, the GPU's index (-1: none) and its PCI address as far as it is known."""
-
-
-class Refused(Exception):
-    """A call that gave no value: the C function, nvmlReturn_t, and that code's name (nvidia-ml-py's class suffix)."""
-
-    def __init__(self, call: str, code: int, name: str) -> None:
-        super().__init__(f"{call}: {name} ({code})")
-        self.call = call
-        self.code = code
-        self.name = name
 
 
 class Event:
@@ -133,13 +130,92 @@ class Binding:
             raise
         return self.uuid(device)
 
-    def field(self, handle: Any, field: int) -> int:
-        """Read one field that holds a whole number."""
-        (entry,) = self._call("nvmlDeviceGetFieldValues", _field_values, handle, [field])
-        member = _MEMBERS.get(int(entry.valueType))
-        if entry.nvmlReturn or member is None:
-            raise refusal("nvmlDeviceGetFieldValues", entry.nvmlReturn or UNKNOWN)
-        return int(getattr(entry.value, member))
+    # Health
+
+    def fields(self, handle: Any, query: Query) -> Answers:
+        """Read all fields of a query; each has a code of its own."""
+        query.prepare()
+        call = "nvmlDeviceGetFieldValues"
+        self._read(call, handle, ctypes.c_int(len(query.keys)), ctypes.byref(query.buffer))
+        return query.answers()
+
+    def uint(self, call: str, handle: Any, *arguments: int) -> int | None:
+        """Make one of the many calls that give an unsigned int; None where that is NVML's word for "not available"."""
+        value = ctypes.c_uint()
+        self._read(call, handle, *arguments, ctypes.byref(value))
+        return None if value.value == NOT_AVAILABLE else value.value
+
+    def ulonglong(self, call: str, handle: Any, *arguments: int) -> int | None:
+        value = ctypes.c_ulonglong()
+        self._read(call, handle, *arguments, ctypes.byref(value))
+        return None if value.value == NOT_AVAILABLE_WIDE else value.value
+
+    def counter(self, call: str, handle: Any, counter: int, link: int) -> int | None:
+        """Give an error counter of a link."""
+        return self.ulonglong(call, handle, link, counter)
+
+    def struct(self, call: str, handle: Any, struct: Any) -> Any:
+        """Let a call fill a struct, and give that."""
+        self._read(call, handle, ctypes.byref(struct))
+        return struct
+
+    def remapped_rows(self, call: str, handle: Any) -> tuple[int, ...]:
+        """Give correctable, uncorrectable, pending, failure."""
+        rows = [ctypes.c_uint() for _ in range(4)]
+        self._read(call, handle, *map(ctypes.byref, rows))
+        return tuple(row.value for row in rows)
+
+    def histogram(self, call: str, handle: Any) -> tuple[int, ...]:
+        """Give the number of banks with all, most, some, few and no spare rows left."""
+        banks = self.struct(call, handle, pynvml.c_nvmlRowRemapperHistogramValues())
+        return banks.max, banks.high, banks.partial, banks.low, banks.none
+
+    def retired_pages(self, call: str, handle: Any, cause: int) -> int:
+        """Count pages retired for a cause: 0 several single-bit errors, 1 a double-bit error."""
+        return len(self._call(call, pynvml.nvmlDeviceGetRetiredPages, handle, cause))
+
+    def ecc_mode(self, call: str, handle: Any) -> int:
+        return int(self._call(call, pynvml.nvmlDeviceGetEccMode, handle)[0])
+
+    def sram(self, call: str, handle: Any) -> tuple[int | None, int | None, int]:
+        """Give uncorrected errors of SRAM since the driver was loaded and for ever, and whether they are past the limit."""
+        status = self.struct(call, handle, pynvml.c_nvmlEccSramErrorStatus_v1_t())
+        volatile = _sum(status.volatileUncParity, status.volatileUncSecDed)
+        return volatile, _sum(status.aggregateUncParity, status.aggregateUncSecDed), status.bThresholdExceeded
+
+    def repair(self, call: str, handle: Any) -> tuple[int, int]:
+        """Tell whether a repair of a memory channel, and of a TPC, is pending."""
+        status = self.struct(call, handle, pynvml.c_nvmlRepairStatus_t())
+        return status.bChannelRepairPending, status.bTpcRepairPending
+
+    def unrepairable(self, call: str, handle: Any) -> int:
+        return int(self.struct(call, handle, pynvml.c_nvmlUnrepairableMemory_v1_t()).unrepairableMemory)
+
+    def fabric(self, call: str, handle: Any) -> tuple[int, int, int, int, int | None]:
+        """Give state, status, clique, health mask and summary, which the older struct does not have."""
+        try:
+            said = self.struct(call, handle, pynvml.c_nvmlGpuFabricInfo_v3_t())
+        except Refused as refused:
+            if refused.code != ARGUMENT_VERSION_MISMATCH:
+                raise
+            said = self.struct(call, handle, pynvml.c_nvmlGpuFabricInfo_v2_t())
+        return said.state, said.status, said.cliqueId, said.healthMask, getattr(said, "healthSummary", None)
+
+    def temperature(self, call: str, handle: Any) -> int:
+        """Give the temperature of the GPU itself (sensor 0)."""
+        struct = pynvml.c_nvmlTemperature_v1_t()
+        struct.version, struct.sensorType = pynvml.nvmlTemperature_v1, pynvml.NVML_TEMPERATURE_GPU
+        return int(self.struct(call, handle, struct).temperature)
+
+    def margin(self, call: str, handle: Any) -> int:
+        struct = pynvml.c_nvmlMarginTemperature_v1_t()
+        struct.version = pynvml.nvmlMarginTemperature_v1
+        return int(self.struct(call, handle, struct).marginTemperature)
+
+    def utilisation(self, call: str, handle: Any) -> int:
+        return int(self.struct(call, handle, pynvml.c_nvmlUtilization_t()).gpu)
+
+    # Events
 
     def supported_events(self, handle: Any) -> int:
         function = pynvml.nvmlDeviceGetSupportedEventTypes
@@ -157,6 +233,16 @@ class Binding:
 
     def free(self, event_set: Any) -> None:
         self._call("nvmlEventSetFree", pynvml.nvmlEventSetFree, event_set)
+
+    def _read(self, call: str, *arguments: Any) -> None:
+        """Call the C function itself: as the binding's own functions do, without an exception for every refusal."""
+        self._beat(call, *self.about)
+        try:
+            code = pynvml._nvmlGetFunctionPointer(call)(*arguments)
+        except pynvml.NVMLError as error:
+            raise refusal(call, error.value) from None
+        if code:
+            raise refusal(call, code)
 
     def _call(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
         self._beat(call, *self.about)
@@ -182,17 +268,5 @@ def _text(value: Any) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:96])
 
 
-# nvmlValueType_t, by which member of the union a field is read. Doubles are none of ours.
-_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-
-
-def _field_values(handle: Any, ids: Sequence[int]) -> list[Any]:
-    """Read fields as nvmlDeviceGetFieldValues does, into an array that is one entry longer than what is asked for."""
-    values = (pynvml.c_nvmlFieldValue_t * (len(ids) + 1))()
-    for entry, field in zip(values, [*ids, 0], strict=True):
-        entry.fieldId = field
-        entry.nvmlReturn = UNKNOWN
-    function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
-    if code := function(handle, ctypes.c_int(len(ids)), ctypes.byref(values)):
-        raise pynvml.NVMLError(code)
-    return list(values[: len(ids)])
+def _sum(*counts: int) -> int | None:
+    return None if NOT_AVAILABLE_WIDE in counts else sum(counts)

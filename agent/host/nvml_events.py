@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from agent.host.nvml_binding import Binding, Event, Refused, pointer
-from agent.host.nvml_round import ABSENT, Watched, error_of
+from agent.host.nvml_binding import Binding, Event, pointer
+from agent.host.nvml_codes import ABSENT, Refused, error_of
+from agent.host.nvml_round import Watched
 
 DOUBLE_BIT_ECC, XID, GPU_UNAVAILABLE, RECOVERY_ACTION = 0x2, 0x8, 0x4000, 0x8000
 WANTED = DOUBLE_BIT_ECC | XID | GPU_UNAVAILABLE | RECOVERY_ACTION

@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from agent.host.nvml_binding import Binding, Refused
+from agent.host.nvml_asked import ASK_AGAIN_S, Asked, Memory
+from agent.host.nvml_binding import Binding
+from agent.host.nvml_codes import (
+    ABSENT,
+    GPU_IS_LOST,
+    GPU_NOT_FOUND,
+    NOT_FOUND,
+    OF_THE_DRIVER,
+    PASSING,
+    Refused,
+    error_of,
+)
+from agent.host.nvml_health import PLAIN, health_of
 
-UNINITIALIZED, NOT_SUPPORTED, NOT_FOUND, DRIVER_NOT_LOADED = 1, 3, 6, 9
-FUNCTION_NOT_FOUND, LIB_RM_VERSION_MISMATCH, GPU_NOT_FOUND = 13, 18, 28
-# From any call, these are about the driver and not about the GPU that was asked.
-OF_THE_DRIVER = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
-# What the hardware, or an older driver, does not have at all: no error, and never asked of this GPU again.
-ABSENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND})
-# InUse, Memory, NoData, InsufficientResources, NotReady, Unknown: may pass at once.
-PASSING = frozenset({19, 20, 21, 23, 27, 999})
 # The driver counts GPUs with 32 bits; no machine has more than this.
 MOST_GPUS = 256
-RECOVERY_ACTION = 230
-"""Field: what the driver itself says is needed to bring the GPU back; see GpuReading.recovery."""
 
 Order = dict[str, Any]
 """What the agent asks: `round` number, `known` as [index, pci], `quiet` as [pci], `by_pci`."""
@@ -48,7 +50,7 @@ class Failed(Exception):
 
 
 class Rounds:
-    """Owns what is kept from round to round in one process: that NVML was initialised, and what no GPU has."""
+    """Owns what is kept from round to round in one process: that NVML was initialised, and what each GPU does not have."""
 
     def __init__(self, binding: Binding, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.watched: list[Watched] = []
@@ -56,6 +58,8 @@ class Rounds:
         self._monotonic = monotonic
         self._initialised = False
         self._absent: set[tuple[str, str]] = set()
+        self._absent_since = monotonic()
+        self._memories: dict[str, Memory] = {}
         self._spent: dict[str, float] = {}
 
     def run(self, order: Order) -> dict[str, Any]:
@@ -63,6 +67,8 @@ class Rounds:
         self._spent = {}
         self.watched = []
         self._nvml.about = (-1, "")
+        if self._monotonic() - self._absent_since > ASK_AGAIN_S or len(self._memories) > MOST_GPUS:
+            self._absent, self._absent_since, self._memories = set(), self._monotonic(), {}
         try:
             message = self._round(order)
         except Failed as failed:
@@ -134,8 +140,32 @@ class Rounds:
             self._get(gpu, "identity", field, partial(call, handle))
         if gpu.get("mig"):
             self._get(gpu, "identity", "mig_devices", partial(nvml.mig_devices, handle))
-        self._get(gpu, "fields", "recovery", partial(nvml.field, handle, RECOVERY_ACTION))
+        asked = Asked(nvml, self._asked, handle, self._memory(pci, mig=bool(gpu.get("mig"))))
+        asked.plain_fields(PLAIN)
+        self._get(gpu, "", "recovery", asked.recovery)
+        if not any(error["code"] == GPU_IS_LOST for error in gpu["errors"]):
+            self._examine(gpu, asked)
         self.watched.append(Watched(handle, gpu["index"], pci, gpu.get("uuid", "")))
+
+    def _examine(self, gpu: dict[str, Any], asked: Asked) -> None:
+        """Ask for its health. What is refused there for a reason that concerns the whole GPU is an error of the GPU too."""
+        mig_is_known = not any(error["call"] == "nvmlDeviceGetMigMode" for error in gpu["errors"])
+        try:
+            gpu["health"] = health_of(asked, with_links=mig_is_known and not gpu.get("mig"))
+        except Refused as refused:
+            raise Failed(refused) from None
+        for whole in asked.of_the_gpu:
+            if all(error["code"] != whole.code for error in gpu["errors"]):
+                gpu["errors"].append(error_of(whole))
+
+    def _memory(self, pci: str, *, mig: bool) -> Memory:
+        """Give what is kept of the GPU at an address; nothing of one whose address is not known."""
+        memory, now = self._memories.get(pci), self._monotonic()
+        if memory is None or not memory.holds(now, mig):
+            memory = Memory(now, mig)
+            if pci:
+                self._memories[pci] = memory
+        return memory
 
     def _get(self, gpu: dict[str, Any], group: str, field: str, call: Callable[[], Any]) -> Any:
         """Put one call's value into `gpu[field]` and give it; None where there is none, with the error where it is one."""
@@ -159,6 +189,8 @@ class Rounds:
 
     def _asked(self, group: str, call: Callable[[], Any]) -> Any:
         """Make one call, once more where its answer may pass at once; the time it took is counted to its group."""
+        if not group:
+            return call()
         began = self._monotonic()
         try:
             try:
@@ -169,8 +201,3 @@ class Rounds:
                 return call()
         finally:
             self._spent[group] = self._spent.get(group, 0.0) + self._monotonic() - began
-
-
-def error_of(refused: Refused) -> dict[str, Any]:
-    """Write a refusal for JSON."""
-    return {"call": refused.call, "code": refused.code, "name": refused.name}

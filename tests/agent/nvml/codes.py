@@ -92,7 +92,53 @@ OF_A_GPU = (
 OF_MIG = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
 BY_ADDRESS = ("nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetIndex")
 """Asked only where a GPU is left alone, or once a call hung without saying on which."""
+OF_HEALTH = (
+    "nvmlDeviceGetArchitecture",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRowRemapperHistogram",
+    "nvmlDeviceGetSramEccErrorStatus",
+    "nvmlDeviceGetRepairStatus",
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetGpuMaxPcieLinkGeneration",
+    "nvmlDeviceGetBusType",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetApplicationsClock",
+    "nvmlDeviceGetUtilizationRates",
+)
+"""Asked of an H100 in its first round for its health, beside field values; test_health says for which group."""
+INSTEAD_OF_FIELDS = (
+    "nvmlDeviceGetEccMode",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetRetiredPages",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetPcieReplayCounter",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkErrorCounter",
+    "nvmlDeviceGetTemperature",
+)
+"""Asked where a GPU or driver does not tell by the newer way."""
 OF_EVENTS_OF_A_GPU = ("nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents")
 OF_EVENTS = ("nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlEventSetFree")
-ALL = (*OF_NVML, *OF_A_GPU, *OF_MIG, *BY_ADDRESS, *OF_EVENTS_OF_A_GPU, *OF_EVENTS)
+ALL = (
+    *OF_NVML,
+    *OF_A_GPU,
+    *OF_HEALTH,
+    *INSTEAD_OF_FIELDS,
+    *OF_MIG,
+    *BY_ADDRESS,
+    *OF_EVENTS_OF_A_GPU,
+    *OF_EVENTS,
+)
 """Every call that the child makes; nvmlShutdown is none of them."""

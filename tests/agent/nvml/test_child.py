@@ -42,7 +42,7 @@ def test_a_round_says_what_each_gpu_is(tmp_path: Path) -> None:
     assert (second.serial, second.model, second.minor) == (values["serial"], "NVIDIA H100 80GB HBM3", 1)
     assert (second.mig, second.recovery, second.errors) == (True, 2, ())
     assert ("nvmlDeviceGetSerial", 1, second.pci) in [(c.call, c.index, c.pci) for c in child.calls]
-    assert set(answer.spent_us) == {"init", "system", "handles", "identity", "fields"}
+    assert set(answer.spent_us) == {"init", "system", "handles", "identity", "fields", "health"}
 
 
 @pytest.mark.parametrize("call", PROBES)

@@ -172,7 +172,7 @@ def test_a_child_that_is_killed_is_replaced(tmp_path: Path) -> None:
     [
         pytest.param("print('NVRM: oops', flush=True); time.sleep(60)", "what is no message", id="words"),
         pytest.param(
-            "os.write(1, b'x' * 2_000_000); time.sleep(60)", "more than 1048576 bytes", id="no line end"
+            "os.write(1, b'x' * 3_000_000); time.sleep(60)", "more than 2097152 bytes", id="no line end"
         ),
         pytest.param("os.close(1); time.sleep(60)", "closed its output", id="it goes on without a voice"),
         pytest.param("os.kill(os.getpid(), 11)", "ended by itself", id="a crash before any word"),

@@ -60,7 +60,7 @@ def test_a_child_that_is_killed_costs_nothing_but_a_round(tmp_path: Path, nurser
     "program",
     [
         pytest.param("print('NVRM: oops', flush=True); time.sleep(60)", id="it writes words"),
-        pytest.param("os.write(1, b'x' * 2_000_000); time.sleep(60)", id="it writes a line without end"),
+        pytest.param("os.write(1, b'x' * 3_000_000); time.sleep(60)", id="it writes a line without end"),
         pytest.param('print(\'{"k":"round","n":1}\', flush=True); time.sleep(60)', id="it leaves fields out"),
         pytest.param("os.close(1); time.sleep(60)", id="it closes its output and goes on"),
         pytest.param("os.kill(os.getpid(), 11)", id="it crashes"),
