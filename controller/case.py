@@ -28,6 +28,7 @@ OWNER = "owner"
 EVIDENCE = "evidence"
 DRILL = "drill"
 PODS = "pods"
+WORKLOAD = "workload"
 _TEXT = 1024
 _QUIET = frozenset({WAIT, MODE})  # expected pauses: shown while they last, not part of the story
 

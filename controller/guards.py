@@ -8,16 +8,18 @@ was decided on, and the server refuses it on any other.
 from datetime import datetime
 
 from controller import drain
+from controller.assess import key
 from controller.budget import Hold, Place, place_of
-from controller.case import DRILL, EVIDENCE, MODE, OWNER, PODS, POLICY, WAIT, Case
+from controller.case import DRILL, EVIDENCE, MODE, OWNER, PODS, POLICY, WAIT, WORKLOAD, Case
 from controller.gpu_reset import RESET_GPU, why_not_quiet, why_not_reset
 from controller.incident import BadMark, clock, holds, last_repair, read_mark
 from controller.intake import case_of
 from controller.ownership import Cordon, cordon_of
 from controller.survey import Survey, survey
 from controller.view import Fleet
+from controller.workloads import hold_words
 from kube.policy import Mode
-from kube.remediation import CANCEL, Attempt, Phase, Remediation
+from kube.remediation import CANCEL, WORKLOAD_ACKNOWLEDGED, Attempt, Phase, Remediation
 
 
 def hold_quarantine(case: Case) -> tuple[Hold | None, datetime | None]:
@@ -38,7 +40,7 @@ def hold_quarantine(case: Case) -> tuple[Hold | None, datetime | None]:
 
 def hold_drain(case: Case, place: Place | None) -> Hold | None:
     """Say why no drain may start. `place` is the incident's turn in its pool, None where it has none yet."""
-    hold = hold_eviction(case) or _hold_by_evidence(case, fresh=True)
+    hold = hold_eviction(case) or _hold_by_workload(case) or _hold_by_evidence(case, fresh=True)
     if hold is None and case.pool is not None:
         hold = case.pool.why_not_work(case.node_name, place)
     return hold
@@ -128,6 +130,18 @@ def _hold_by_evidence(case: Case, *, fresh: bool) -> Hold | None:
         at = "never" if verdict.confirmed_at is None else f"at {clock(verdict.confirmed_at)}"
         return Hold(by=EVIDENCE, why=f"the fault was last confirmed {at}: waiting for the agent's report")
     return None
+
+
+def _hold_by_workload(case: Case) -> Hold | None:
+    """Hold what would be repaired for the doing of a workload, unless something else is due by now."""
+    held = case.status.suspect
+    mine = case.survey.traces.on.get(case.node_name, {})
+    traces = [mine.get(key(finding)) for finding in case.due]
+    if held is None or any(trace is None or trace.owner != held.owner for trace in traces):
+        return None
+    why = hold_words(held, case.terms.workload_within)
+    release = f"kubectl annotate remediation {case.name} {WORKLOAD_ACKNOWLEDGED}=true"
+    return Hold(by=WORKLOAD, why=f"{why}. If it is not at fault: {release}")
 
 
 # Asked again by the shell on freshly read objects (view.refreshed). `looked` saves making a Survey for each of many.

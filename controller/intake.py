@@ -14,8 +14,21 @@ from controller.ownership import with_marker
 from controller.survey import Survey
 from controller.terms import Terms
 from controller.view import Fleet
-from kube.remediation import NodeBefore, Remediation, RemediationStatus
+from controller.workloads import hold_words, suspect, with_holders
+from kube.nodehealth import HealthFinding
+from kube.remediation import (
+    WORKLOAD_ACKNOWLEDGED,
+    NodeBefore,
+    Phase,
+    Remediation,
+    RemediationStatus,
+)
 from kube.types import Node
+
+# From Revalidating on, and with a person, there is no repair left to hold.
+_BEFORE_PROOF = frozenset(
+    {Phase.SUSPECTED, Phase.WAITING, Phase.QUARANTINED, Phase.DRAINING, Phase.REPAIRING}
+)
 
 # What is in force where no policy is: nothing is permitted, and recoveries run with the defaults.
 UNGOVERNED = Terms(name="")
@@ -40,6 +53,9 @@ def case_of(looked: Survey, remediation: Remediation, node: Node) -> Case:
     status = with_marker(status, looked.owners.get(name), looked.now)
     terms = looked.terms_on.get(name, UNGOVERNED)
     live = tuple(f for f in verdict.standing if terms.drills_are_real or not f.drill)
+    due = tuple(f for f in live if looked.now >= f.first_seen + terms.wait_for(f))
+    status = with_holders(status, looked.fleet.pods.get(name, ()))
+    status = _with_suspect(status, remediation, looked, terms, due)
     return Case(
         survey=looked,
         remediation=remediation,
@@ -50,7 +66,7 @@ def case_of(looked: Survey, remediation: Remediation, node: Node) -> Case:
         ungoverned=looked.left_alone.get(name, ""),
         pool=looked.pool_on(name),
         live=live,
-        due=tuple(f for f in live if looked.now >= f.first_seen + terms.wait_for(f)),
+        due=due,
     )
 
 
@@ -58,6 +74,33 @@ def with_deliveries(status: RemediationStatus, fleet: Fleet) -> RemediationStatu
     """Write down what became of the incident's messages."""
     rows = outbox.settle(status.notifications, fleet.deliveries, fleet.settings.sinks)
     return status if rows == status.notifications else msgspec.structs.replace(status, notifications=rows)
+
+
+def _with_suspect(
+    status: RemediationStatus,
+    remediation: Remediation,
+    looked: Survey,
+    terms: Terms,
+    due: tuple[HealthFinding, ...],
+) -> RemediationStatus:
+    """Note the workload that is suspected of this incident, from then on until a person says otherwise."""
+    if status.phase not in _BEFORE_PROOF:
+        return status
+    held, said = status.suspect, terms.workload_acknowledged
+    acknowledged = WORKLOAD_ACKNOWLEDGED in remediation.metadata.annotations
+    if held is not None and (acknowledged or (said is not None and held.since <= said)):
+        line = f"a person says that {held.owner} is not at fault"
+        timeline = told(status.timeline, looked.now, status.phase, line)
+        return msgspec.structs.replace(status, suspect=None, timeline=timeline)
+    if held is not None or acknowledged:
+        return status
+    found = suspect(looked.traces, terms, remediation.spec.node_name, due, looked.now)
+    if found is None:
+        return status
+    line = hold_words(found, terms.workload_within)
+    return msgspec.structs.replace(
+        status, suspect=found, timeline=told(status.timeline, looked.now, status.phase, line)
+    )
 
 
 def _with_mark(

@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from controller.budget import BREAKER
+from controller.case import WORKLOAD
 from kube.nodehealth import HealthFinding
 from kube.policy import RemediationPolicy
 from kube.remediation import Attempt, Notification, Phase, Remediation
@@ -21,6 +23,7 @@ LARGEST = 19_000
 _TEXT = 1024
 _MOST_ATTEMPTS = 12
 _MOST_PODS = 10
+_MOST_WORKLOADS, _MOST_HELD = 3, 5
 # What is told of the findings, from most to least: findings, raw lines of each, characters of each raw line.
 _LEVELS = ((8, 5, 400), (8, 2, 200), (4, 1, 160), (4, 0, 0), (1, 0, 0))
 
@@ -51,12 +54,13 @@ def of_incident(
 
 
 def of_policy(row: Notification, policy: RemediationPolicy, *, cluster: str) -> bytes:
-    """Write the event of one outbox row of a policy: a breaker tripped, or let go again."""
+    """Write the event of one outbox row of a policy: a breaker tripped or a workload is suspected, or let go again."""
     name = policy.metadata.name
+    kind = WORKLOAD if row.id.startswith(f"{WORKLOAD}-") else BREAKER
     held = [pool for pool in policy.status.pools if pool.breaker or pool.budget]
     data = {
         "cluster": cluster,
-        "incident": f"breaker/{name}",
+        "incident": f"{kind}/{name}",
         "policy": name,
         "transition": row.transition,
         "sequence": row.sequence,
@@ -75,12 +79,21 @@ def of_policy(row: Notification, policy: RemediationPolicy, *, cluster: str) -> 
             for pool in held[:_MOST_PODS]
         ],
         "poolsOmitted": max(0, len(held) - _MOST_PODS),
+        "workloads": [
+            {
+                "owner": one.owner,
+                "cause": one.cause,
+                "held": list(one.held[:_MOST_HELD]),
+                "since": _time(one.since),
+            }
+            for one in policy.status.workloads[:_MOST_WORKLOADS]
+        ],
         "commands": {
             "look": f"kubectl get remediationpolicy {name} -o yaml",
             "all": "kubectl nodemend status",
         },
     }
-    return _event(row, kind="breaker", subject=name, cluster=cluster, data=data)
+    return _event(row, kind=kind, subject=name, cluster=cluster, data=data)
 
 
 def _event(row: Notification, *, kind: str, subject: str, cluster: str, data: Mapping[str, Any]) -> bytes:

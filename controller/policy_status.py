@@ -17,6 +17,7 @@ from controller.incident import is_open
 from controller.steps import SavePolicy
 from controller.survey import Survey
 from controller.terms import Terms
+from controller.workload_pages import suspected, told_of_workloads
 from kube.policy import Mode, PolicyStatus, PoolStatus, RemediationPolicy
 from kube.remediation import Notification
 
@@ -72,11 +73,13 @@ def _status(
             rows = outbox.resolve(
                 rows, owner, f"breaker: pool {gone} is gone", fleet.settings.sinks, looked.now
             )
+    workloads = suspected(looked, policy)
     return PolicyStatus(
         observed_generation=policy.metadata.generation,
         pools=tuple(shown),
         problems=_problems(looked, terms, twice, rows),
-        notifications=rows,
+        workloads=workloads,
+        notifications=told_of_workloads(looked, policy, workloads, rows),
         observed_at=looked.now,
     )
 
@@ -185,4 +188,4 @@ def _matched_twice(looked: Survey) -> dict[str, list[str]]:
 def _words(status: PolicyStatus) -> tuple[object, ...]:
     """Give what is written at once when it changes."""
     pools = tuple((p.pool, bool(p.breaker), p.breaker_since, bool(p.budget)) for p in status.pools)
-    return (status.observed_generation, status.problems, status.notifications, pools)
+    return (status.observed_generation, status.problems, status.notifications, status.workloads, pools)

@@ -5,7 +5,7 @@ plan and the guards (asked again by the shell, right before a destructive reques
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -17,9 +17,12 @@ from controller.incident import dealt_with, holds, is_open
 from controller.ownership import why_not_act
 from controller.terms import Terms
 from controller.view import Fleet
+from controller.workloads import Traces, traces
 from kube.nodehealth import HealthFinding
 from kube.remediation import Remediation
 from kube.types import Node
+
+_NO_TIME = timedelta(0)
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     `terms_on` holds the policy in force, `left_alone` why there is none. `verdicts` are without findings that closed
     incidents dealt with; those are in `ended`, with the incident. `owners` are other automations that hold a node.
+    `traces` are what looks like the doing of a workload.
     """
 
     fleet: Fleet
@@ -39,6 +43,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     owners: Mapping[str, str]
     remediations: Mapping[str, list[Remediation]]
     pools: Mapping[PoolKey, Pool]
+    traces: Traces = Traces()
 
     def pool_on(self, node: str) -> Pool | None:
         terms = self.terms_on.get(node)
@@ -84,6 +89,9 @@ def survey(fleet: Fleet, now: datetime) -> Survey:
         owners=owners,
         remediations=remediations,
         pools={},
+        traces=traces(
+            fleet, now - 2 * max((one.workload_within for one in terms.values()), default=_NO_TIME)
+        ),
     )
     return msgspec.structs.replace(found, pools=_pools(found))
 

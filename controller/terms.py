@@ -14,6 +14,7 @@ from checks.finding import Action
 from controller.view import Settings
 from kube.nodehealth import HealthFinding
 from kube.policy import BREAKER_ACKNOWLEDGED, ExpectedRule, Mode, RemediationPolicy, Rung, TaintUse
+from kube.remediation import WORKLOAD_ACKNOWLEDGED
 from kube.types import Node
 
 WHOLE_POOL = "default"  # the one pool of a policy without poolLabel
@@ -88,6 +89,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     breaker_min_nodes: int = 2
     breaker_window: timedelta = timedelta(minutes=10)
     breaker_acknowledged: datetime | None = None
+    workload_nodes: int = 3
+    workload_within: timedelta = timedelta(hours=24)
+    workload_acknowledged: datetime | None = None
     expected: tuple[ExpectedRule, ...] = ()
     sinks: tuple[str, ...] = ()
     drills_are_real: bool = False
@@ -166,6 +170,11 @@ def read(policy: RemediationPolicy, settings: Settings) -> Terms:
         breaker_window=reader.duration("spec.breaker.window", spec.breaker.window),
         breaker_acknowledged=reader.moment(
             BREAKER_ACKNOWLEDGED, policy.metadata.annotations.get(BREAKER_ACKNOWLEDGED, "")
+        ),
+        workload_nodes=reader.count("spec.workload.nodes", spec.workload.nodes, least=0, most=1000),
+        workload_within=reader.duration("spec.workload.within", spec.workload.within),
+        workload_acknowledged=reader.moment(
+            WORKLOAD_ACKNOWLEDGED, policy.metadata.annotations.get(WORKLOAD_ACKNOWLEDGED, "")
         ),
         expected=spec.expected,
         sinks=tuple(dict.fromkeys(spec.sinks)),

@@ -89,6 +89,13 @@ class BreakerPolicy(Struct, frozen=True, kw_only=True):
     window: str = "10m"
 
 
+class WorkloadPolicy(Struct, frozen=True, kw_only=True):
+    """One owner's pods that leave the same XID on `nodes` nodes within `within` are suspected; 0 nodes: none ever is."""
+
+    nodes: int = 3
+    within: str = "24h"
+
+
 class ExpectedRule(Struct, frozen=True, kw_only=True):
     """What the nodes of one instance type hold; an empty `instance_type` is every node of the policy.
 
@@ -115,6 +122,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     revalidation: RevalidationPolicy = RevalidationPolicy()
     budget: BudgetPolicy = BudgetPolicy()
     breaker: BreakerPolicy = BreakerPolicy()
+    workload: WorkloadPolicy = WorkloadPolicy()
     expected: tuple[ExpectedRule, ...] = ()
     sinks: tuple[str, ...] = ()
     drills_are_real: bool = False
@@ -134,12 +142,22 @@ class PoolStatus(Struct, frozen=True, kw_only=True):
     budget: str = ""
 
 
+class WorkloadStatus(Struct, frozen=True, kw_only=True):
+    """A suspected workload, and the nodes whose repair is held for it."""
+
+    owner: str
+    cause: str
+    held: tuple[str, ...] = ()
+    since: datetime
+
+
 class PolicyStatus(Struct, frozen=True, kw_only=True):
     """`observed_at` is when the numbers were last written; numbers alone are written at most every few seconds."""
 
     observed_generation: int = 0
     pools: tuple[PoolStatus, ...] = ()
     problems: tuple[str, ...] = ()
+    workloads: tuple[WorkloadStatus, ...] = ()
     notifications: tuple[Notification, ...] = ()
     observed_at: datetime | None = None
 

@@ -14,6 +14,9 @@ from kube.types import ObjectMeta, Struct
 
 QUARANTINE = "nodemend.dev/quarantine"  # key of the taint and of the Node's annotation
 CANCEL = "nodemend.dev/cancel"  # annotation on a Remediation, RFC 3339 or not: a person stops it
+# Annotation, RFC 3339: a person says that a suspected workload is not at fault. On a policy it covers what was seen up to
+# then; on a Remediation it lets this one go, whatever it says.
+WORKLOAD_ACKNOWLEDGED = "nodemend.dev/workload-acknowledged"
 REPAIRED = "nodemend.dev/repaired"  # annotation on a Remediation, RFC 3339: a person mended the node
 
 
@@ -159,13 +162,29 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class HeldBy(Struct, frozen=True, kw_only=True):
+    """Who owned a pod that held a sick part, both as namespace/name; written down while the pod could be seen."""
+
+    pod: str
+    owner: str
+
+
+class Suspect(Struct, frozen=True, kw_only=True):
+    """The workload that is suspected of an incident: `owner` (namespace/name) left `cause` on `nodes`, its own included."""
+
+    owner: str
+    cause: str
+    nodes: tuple[str, ...] = ()
+    since: datetime
+
+
 class RemediationStatus(Struct, frozen=True, kw_only=True):
     """`others_marker` is another automation's mark on the Node while it stands, `others_seen_at` when it was seen to go.
 
     `stopped` are the clients that the latest reset of GPUs switched off. `held_since` is since when `held_by` holds.
     `repaired_at` is the person's word (annotation) that was acted on; the same word never counts twice. `cleared_before` is
     up to when that word covers what was seen: it was written by the clock of a person's machine, and never reaches beyond
-    the moment in which the controller heard it.
+    the moment in which the controller heard it. While `suspect` stands no drain or repair is started.
     """
 
     phase: Phase = Phase.SUSPECTED
@@ -185,6 +204,8 @@ class RemediationStatus(Struct, frozen=True, kw_only=True):
     cleared_before: datetime | None = None
     held_since: datetime | None = None
     stopped: StoppedClients | None = None
+    holders: tuple[HeldBy, ...] = ()
+    suspect: Suspect | None = None
 
 
 class Remediation(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.message import CONTENT_TYPE, LARGEST, Meaning, of_incident, of_policy
-from kube.policy import PolicyStatus, PoolStatus, RemediationPolicy
+from kube.policy import PolicyStatus, PoolStatus, RemediationPolicy, WorkloadStatus
 from kube.remediation import BlockedPod, DrainRecord, NodeBefore, Phase, Remediation, RemediationStatus
 from kube.types import ObjectMeta
 from tests.controller.shell.samples import FINDING, INCIDENT, NODE, NOW, UID, attempt, remediation, row
@@ -139,3 +139,13 @@ def test_a_tripped_breaker_names_its_pools() -> None:
     assert (parsed.get_type(), parsed.get_subject()) == ("dev.nodemend.breaker.open", "gpus")
     data = parsed.get_data()
     assert (data["severity"], [pool["pool"] for pool in data["pools"]]) == ("critical", ["a"])
+
+
+def test_a_suspected_workload_has_a_type_of_its_own() -> None:
+    """Who is suspected of what, and on which nodes the repair is held."""
+    suspected = WorkloadStatus(owner="ml/llm", cause="Xid119GspTimeout", held=("gpu-3",), since=NOW)
+    policy = RemediationPolicy(metadata=ObjectMeta(name="gpus"), status=PolicyStatus(workloads=(suspected,)))
+    parsed = event(of_policy(row("open", id="workload-0a1b2c3d4e5f-1-oncall"), policy, cluster="west"))
+    assert parsed.get_type() == "dev.nodemend.workload.open"
+    (told_of,) = parsed.get_data()["workloads"]
+    assert (told_of["owner"], told_of["held"]) == ("ml/llm", ["gpu-3"])
