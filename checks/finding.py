@@ -82,7 +82,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return " ".join(words)
 
     def key(self) -> str:
-        """Identify the part for as long as the node is up: the PCI address where there is one."""
+        """Identify the part for as long as the node is up: the PCI address where there is one, a port by its name.
+
+        The ports of one card share its address.
+        """
+        if self.kind is PartKind.PORT and self.name:
+            return f"{self.kind}/{self.name}"
         return f"{self.kind}/{self.pci or self.uuid or self.name}"
 
 

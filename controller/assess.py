@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from checks.condition import Status
-from checks.finding import EFFECT_RANK, Action, Effect, Severity, Urgency, is_same_part
+from checks.finding import EFFECT_RANK, Action, Effect, PartKind, Severity, Urgency, is_same_part
 from controller.view import Fleet, Settings
 from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.types import Lease, Node, NodeCondition
@@ -146,6 +146,8 @@ def key(finding: HealthFinding) -> Key:
 
 def part_key(part: HealthPart) -> str:
     """Identify a part as checks.finding.Part.key does."""
+    if part.kind == PartKind.PORT and part.name:
+        return f"{part.kind}/{part.name}"
     return f"{part.kind}/{part.pci or part.uuid or part.name}"
 
 
