@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from checks.check import Context, NotEvaluated
 from checks.finding import Part, Reason
 from checks.gpu_health import GpuHealth
@@ -10,6 +12,14 @@ from checks.observation import GpuReading, NvmlFailed, NvmlHung, NvmlRead, NvmlR
 from checks.polled import TRIES_BEFORE_UNKNOWN, Polled, Said, Word
 
 WordsOf = Callable[[GpuReading, GpuHealth, Part], Iterable[Word]]
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU that told of its health in a round."""
+
+    gpu: GpuReading
+    health: GpuHealth
+    part: Part
 
 
 def hear_rounds(
@@ -23,11 +33,26 @@ def hear_rounds(
 
     A GPU that is left alone (quiet) or that gave no health keeps what it has, and is listed as not evaluated.
     """
+
+    def words_of_all(answered: Sequence[Answered]) -> list[Word]:
+        return [word for one in answered for word in words_of(one.gpu, one.health, one.part)]
+
+    hear_whole_rounds(observations, polled, context, words_of_all, name)
+
+
+def hear_whole_rounds(
+    observations: Sequence[Observation],
+    polled: Polled,
+    context: Context,
+    words_of_all: Callable[[Sequence[Answered]], Iterable[Word]],
+    name: str,
+) -> None:
+    """Do the same for a check that sees the GPUs of a round beside each other."""
     known = {part.pci: part for part in context.parts if part.pci}
     for heard in in_order(observations):
         match heard:
             case NvmlRead(gpus=gpus):
-                words: list[Word] = []
+                answered: list[Answered] = []
                 rows: list[NotEvaluated] = []
                 for gpu in gpus:
                     part = gpu_part(gpu, known, {})
@@ -35,8 +60,8 @@ def hear_rounds(
                         why = f"it is not asked: {gpu.quiet}" if gpu.quiet else "it did not answer"
                         rows.append(NotEvaluated(check=name, part=part.shown(), why=why))
                     else:
-                        words += words_of(gpu, gpu.health, part)
-                polled.hear(words, rows)
+                        answered.append(Answered(gpu=gpu, health=gpu.health, part=part))
+                polled.hear(words_of_all(answered), rows)
             case NvmlFailed() | NvmlHung() | NvmlReleased():
                 polled.fail(spoken(heard).why, TRIES_BEFORE_UNKNOWN if isinstance(heard, NvmlReleased) else 1)
 

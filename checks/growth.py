@@ -1,0 +1,37 @@
+"""Counters of which most stand at zero for ever, such as error counters of links: growth at the price of those that count.
+
+`checks.rates` keeps every counter that it was shown; eight GPUs with 18 links and a dozen counters would be two
+thousand of them. Here a counter that stands at zero costs one bit: that it was told. So one that is first seen above zero
+has grown, where its zero was told before, and only begins to be watched, where it was not (a read that failed proves no
+zero).
+"""
+
+from collections.abc import Mapping
+
+from checks.rates import MAX_COUNT, Rates
+
+MAX_GROUPS = 1024
+
+
+class Growth:
+    """Mutable only inside one judgement. A group is a part and a kind of counter; `bit` numbers the counter in it."""
+
+    def __init__(self, rates: Rates, told: Mapping[str, int]) -> None:
+        self._rates = rates
+        self._told = dict(told)
+
+    def count(self, group: str, bit: int, key: str, value: int) -> None:
+        """Take a counter's value now; `key` names it in `rates`."""
+        value = max(0, min(value, MAX_COUNT))
+        before = self._told.get(group, 0)
+        known = self._rates.last(key) is not None
+        if value and not known and before >> bit & 1:
+            self._rates.count(key, 0)
+        if value or known:
+            self._rates.count(key, value)
+        if group in self._told or len(self._told) < MAX_GROUPS:
+            self._told[group] = before | 1 << bit
+
+    def memory(self) -> dict[str, int]:
+        """Give what is to be kept beside the rates."""
+        return self._told
