@@ -74,13 +74,17 @@ def _validate(options: argparse.Namespace, config: Config, checks: Sequence[Chec
 
 
 def _replay(name: str, output: str) -> int:
-    shape = replay.as_json if output == "json" else replay.as_table
     try:
         with opened(name) as stream:
-            for line in shape(replay.replay(saved_lines(stream))):
+            if capture.is_capture(stream.peek(capture.BEGINNING)):
+                kept = capture.read_capture(Path(name))
+                lines = replay.capture_lines(kept, capture.replay_capture(kept, discover()), output)
+            else:
+                lines = replay.log_lines(saved_lines(stream), output)
+            for line in lines:
                 sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
         sys.stdout.buffer.flush()
-    except CannotRead as error:
+    except (CannotRead, capture.CaptureUnusable, CheckDefect) as error:
         sys.stdout.buffer.flush()
         print(f"nodemend-agent: {error}", file=sys.stderr)
         return 2
@@ -245,11 +249,14 @@ def _parser() -> argparse.ArgumentParser:
     play = commands.add_parser(
         "replay",
         parents=after,
-        help="say what today's rules make of a saved kernel log: exit 0 when it was read",
+        help="say what today's rules make of a saved kernel log or a capture: exit 0 when it was read",
     )
-    play.add_argument("file", metavar="FILE", help="what dmesg, the journal or /dev/kmsg gave; - is stdin")
+    play.add_argument("file", metavar="FILE", help="what dmesg, the journal or `capture` gave; - is stdin")
     play.add_argument(
-        "--output", choices=["table", "json"], default=argparse.SUPPRESS, help="json: an object a line"
+        "--output",
+        choices=["table", "json"],
+        default=argparse.SUPPRESS,
+        help="json: an object for each line of a log, each condition of a capture",
     )
     return parser
 

@@ -168,9 +168,13 @@ def as_text(capture: Capture, path: Path) -> str:
     return "\n".join(lines)
 
 
+BEGINNING = 200
+"""How many bytes tell a capture from a log."""
+
+
 def is_capture(beginning: bytes) -> bool:
     """Tell by a file's first bytes whether it is a capture and no log."""
-    return beginning.lstrip()[:1] == b"{" and b'"format"' in beginning[:200]
+    return beginning.lstrip()[:1] == b"{" and b'"format"' in beginning[:BEGINNING]
 
 
 def read_capture(path: Path) -> Capture:

@@ -1,15 +1,15 @@
-"""`nodemend-agent replay FILE`: what today's rules say to each line of a saved kernel log. Needs no GPU, root or cluster.
+"""`nodemend-agent replay FILE`: what today's rules say to a saved kernel log or a capture. Needs no GPU, root or cluster.
 
-`replay` is the seam: it takes any lines (agent/saved_log.py cuts them from a file) and gives a Verdict for each. Each line
-is judged by itself, but for messages that arrive as several records; what follows from time and neighbours (an XID 154
-beside another, repeats) is the running agent's to say.
+Each line of a log is judged by itself, but for messages that arrive as several records; what follows from time and
+neighbours (an XID 154 beside another, repeats) takes a capture, which is judged as a whole, as the agent would have.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from agent.capture import Capture, Found
 from agent.saved_log import SavedLine
 from checks.xid_action import action_of
 from checks.xid_catalog import catalog
@@ -146,34 +146,43 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def as_json(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Give one JSON object for each line."""
-    for verdict in verdicts:
-        yield msgspec.json.encode(verdict).decode()
+def log_lines(lines: Iterable[SavedLine], output: str) -> Iterator[str]:
+    """Give what is printed about a log: an object for each line, or a table of the lines that say something."""
+    verdicts = replay(lines)
+    if output == "json":
+        return (msgspec.json.encode(verdict).decode() for verdict in verdicts)
+    return _table(verdicts)
 
 
-_ROW = "{:>7}  {:<10} {:<14} {:<6} {:<5} {:<20} {:<4} {:<32} {}"
+_ROW = "{:>7}  {:<11} {:<12} {:<5} {:<4} {:<19} {:<3} {:<32} {}"
 _SHOWN = 120
 
 
-def as_table(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Give the lines that say something, and how many lines were read."""
+def _table(verdicts: Iterable[Verdict]) -> Iterator[str]:
     yield _ROW.format("LINE", "CODE", "PCI", "MIG", "LINK", "ACTION", "RST", "REASON", "TEXT")
-    read_lines = shown = 0
+    number = shown = 0
     for number, verdict in enumerate(verdicts, 1):
-        read_lines = number
         if not verdict.says_something:
             continue
         shown += 1
-        yield _ROW.format(
-            number,
-            ",".join(verdict.codes) or f"({verdict.continuation})" * bool(verdict.continuation) or "-",
-            verdict.pci or "-",
-            verdict.mig or "-",
-            verdict.link or "-",
-            verdict.action or "-",
-            verdict.rst or "-",
-            verdict.reason or "-",
-            printable(verdict.line, _SHOWN),
-        ).rstrip()
-    yield f"{read_lines} lines read, {shown} shown"
+        codes = ",".join(verdict.codes) or (f"({verdict.continuation})" if verdict.continuation else "")
+        cells = (codes, verdict.pci, verdict.mig, verdict.link, verdict.action, verdict.rst, verdict.reason)
+        yield _ROW.format(number, *(cell or "-" for cell in cells), printable(verdict.line, _SHOWN))
+    yield f"{number} lines read, {shown} shown"
+
+
+def capture_lines(capture: Capture, now: Sequence[Found], output: str) -> Iterator[str]:
+    """Give what is printed about a capture: an object for each condition, or a table beside what was found then."""
+    if output == "json":
+        yield from (msgspec.json.encode(found).decode() for found in now)
+        return
+    row = "{:<24} {:<34} {:<34} {}"
+    then = {found.condition: found for found in capture.found}
+    yield row.format("CONDITION", f"THEN ({capture.version})", "NOW", "MESSAGE")
+    for found in now:
+        before = then.get(found.condition, Found(condition=found.condition, check=found.check))
+        yield row.format(found.condition, _stands(before), _stands(found), printable(found.message, _SHOWN))
+
+
+def _stands(found: Found) -> str:
+    return f"{found.status} {found.reason}" if found.status else "-"

@@ -8,6 +8,7 @@ from checks.xid_line import (
     IdentityLine,
     Line,
     OffBusLine,
+    Pending,
     SxidLine,
     UnreadableLine,
     XidLine,
@@ -233,6 +234,100 @@ UUID = "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
             ),
             id="an SXID's data continues it",
         ),
+        pytest.param(
+            "NVRM: Xid (0003:00): 13, 0003 00000000",
+            XidLine(code=13, pci="0000:03:00", text="0003 00000000"),
+            id="the oldest form: a bus of four digits, no domain",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00 GPU-I:07): 94, pid=9, Contained: SM (0x1). RST: No, D-RST: Yes",
+            XidLine(
+                code=94,
+                pci="0000:4c:00",
+                gpu_instance=7,
+                pid=9,
+                text="Contained: SM (0x1). RST: No, D-RST: Yes",
+                reset_required=False,
+                reset_deferred=True,
+            ),
+            id="MIG, a pid without a name, and what the driver wants",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00 GPU-I:00 GPU-CI:00): 79",
+            XidLine(code=79, pci="0000:4c:00", gpu_instance=0, compute_instance=0),
+            id="MIG, no comma behind the code",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00.0 GPU-I:01): 31, Ch 1",
+            XidLine(code=31, pci="0000:4c:00", gpu_instance=1, text="Ch 1"),
+            id="MIG behind a function",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0018:01:00): 62",
+            XidLine(code=62, pci="0018:01:00"),
+            id="a domain of an Arm machine, no comma",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 94, pid=9, name=a, RST: Yes, Contained. RST: No, D-RST: No",
+            XidLine(
+                code=94,
+                pci="0000:4c:00",
+                pid=9,
+                process="a",
+                text="RST: Yes, Contained. RST: No, D-RST: No",
+                reset_required=False,
+                reset_deferred=False,
+            ),
+            id="a process that names itself like a flag",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 45, pid='<unknown>', name=<unknown>,  caused by previous Xid 94",
+            XidLine(code=45, pci="0000:4c:00", text="caused by previous Xid 94", caused_by=94),
+            id="nothing but a cause",
+        ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:4c:00): 79, ", XidLine(code=79, pci="0000:4c:00"), id="a comma and no text"
+        ),
+        pytest.param(
+            "NVRM: GPU at 0000:4c:00.0 has fallen off the bus.",
+            OffBusLine(pci="0000:4c:00", text="NVRM: GPU at 0000:4c:00.0 has fallen off the bus."),
+            id="off the bus, in older words",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 26006, SOE HALT data[0] = 0x               0",
+            SxidLine(
+                code=26006,
+                pci="0000:c3:00",
+                function=0,
+                switch="nvidia-nvswitch0",
+                text="SOE HALT data[0] = 0x               0",
+            ),
+            id="an SXID with words of its own",
+        ),
+        pytest.param(
+            "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 26003, Fatal, Failed to post. Data {0x1, 0x2}",
+            SxidLine(
+                code=26003,
+                pci="0000:c3:00",
+                function=0,
+                switch="nvidia-nvswitch0",
+                fatal=True,
+                text="Fatal, Failed to post. Data {0x1, 0x2}",
+            ),
+            id="an SXID whose own line ends in data",
+        ),
+        pytest.param(
+            "nvidia-nvswitch1: SXid (PCI:0000:c3:00.0): 20009, Non-fatal, Link",
+            SxidLine(
+                code=20009,
+                pci="0000:c3:00",
+                function=0,
+                switch="nvidia-nvswitch1",
+                fatal=False,
+                text="Non-fatal, Link",
+            ),
+            id="an SXID cut off behind the word link",
+        ),
         pytest.param("NVRM: Xid (...)", UnreadableLine(text="NVRM: Xid (...)"), id="no address"),
         pytest.param(
             "NVRM: Xid (bad): 79", UnreadableLine(text="NVRM: Xid (bad): 79"), id="an address that is none"
@@ -302,3 +397,29 @@ def test_printable_is_bounded_and_printable(text: str, limit: int) -> None:
     shown = printable(text, limit)
     assert len(shown) <= limit
     assert shown.isprintable()
+
+
+@given(
+    st.text(), st.integers(0, 10), st.none() | st.builds(Pending, pci=st.text(), sequence=st.integers(0, 10))
+)
+def test_no_record_raises(tail: str, sequence: int, pending: Pending | None) -> None:
+    """Whatever stands behind the driver's words."""
+    for begin in (
+        "",
+        "NVRM: ",
+        "NVRM: Xid (PCI:0000:4c:00): ",
+        "NVRM: The NVIDIA GPU ",
+        "nvidia-nvswitch0: SXid ",
+    ):
+        read(begin + tail, sequence, pending)
+
+
+def test_only_a_probe_goes_on_to_say_that_a_gpu_fell() -> None:
+    """A GPU that was named for its serial, or one before a probe that cannot be read, did not fall."""
+    fell = "NVRM: fallen off the bus and is not responding to commands."
+    _, named = read(f"NVRM: GPU at PCI:0000:4c:00: {UUID}", 1, None)
+    assert isinstance(read(fell, 2, named)[0], UnreadableLine)
+    _, other = read("NVRM: The NVIDIA GPU no-address.0", 2, named)
+    assert other is None
+    _, probed = read("NVRM: The NVIDIA GPU 0000:5d:00.0", 3, named)
+    assert read(fell, 4, probed)[0] == OffBusLine(pci="0000:5d:00", text=fell)
