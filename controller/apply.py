@@ -287,6 +287,7 @@ class Applier:
             deadline_s=step.timeout_s,
             gpu_resource=step.gpu_resource,
             gpus=step.gpus,
+            devices=step.devices,
         )
         return self._create_job(step, self._repairs["revalidate"], order)
 

@@ -7,7 +7,7 @@ forced: at its deadline a drain ends with a person. The classes follow kubectl d
 decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -145,8 +145,8 @@ def shown(left: Left, refused: Iterable[BlockedPod]) -> tuple[BlockedPod, ...]:
     return tuple(sorted((*left.blocked, *refused), key=lambda b: (b.namespace, b.name)))[:BLOCKED_LIMIT]
 
 
-def gpu_pods(node: str, resource: str, fleet: Fleet) -> tuple[str, ...]:
-    """Name the running pods on the node that hold GPUs, but for our own Jobs'."""
+def gpu_pods(node: str, asked: Collection[str], fleet: Fleet) -> tuple[str, ...]:
+    """Name the running pods on the node that hold any of the resources `asked`, but for our own Jobs'."""
     names = []
     for pod in fleet.pods.get(node, ()):
         if (
@@ -154,8 +154,8 @@ def gpu_pods(node: str, resource: str, fleet: Fleet) -> tuple[str, ...]:
             or pod.metadata.namespace in fleet.settings.system_namespaces
         ):
             continue
-        resources = [c.resources for c in pod.spec.containers]
-        if any(r.requests.get(resource, r.limits.get(resource, "0")) != "0" for r in resources):
+        held = [{**c.resources.limits, **c.resources.requests} for c in pod.spec.containers]
+        if any(one.get(resource, "0") != "0" for one in held for resource in asked):
             names.append(f"{pod.metadata.namespace}/{pod.metadata.name}")
     return tuple(sorted(names))
 

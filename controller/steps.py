@@ -93,7 +93,11 @@ class RunRepair(_Step, frozen=True, kw_only=True):
 
 
 class RunValidation(_Step, frozen=True, kw_only=True):
-    """Create the Job of a revalidation attempt."""
+    """Create the Job of a revalidation attempt.
+
+    `gpus` is what the hardware has to show. `devices` is what the Job asks the scheduler for where MIG cuts the GPUs; where
+    it is empty, that is `gpus` of `gpu_resource`.
+    """
 
     incident: str
     attempt: int
@@ -101,6 +105,7 @@ class RunValidation(_Step, frozen=True, kw_only=True):
     gpu_resource: str
     gpus: int
     timeout_s: int
+    devices: dict[str, int] = {}
 
 
 class CallBack(_Step, frozen=True, kw_only=True):

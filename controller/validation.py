@@ -50,8 +50,42 @@ def gpus_of(case: Case) -> int:
         shown = sum(1 for part in health.status.parts if part.kind == "gpu")
         if health.status.last_validated is not None:
             return max(shown, health.status.last_validated.gpus)
-    capacity = case.node.status.capacity.get(case.terms.gpu_resource, "")
-    return max(shown, int(capacity) if capacity.isdigit() else 0)
+    return max(shown, _count(case.node.status.capacity.get(case.terms.gpu_resource, "")))
+
+
+def mig_devices_of(case: Case) -> dict[str, int]:
+    """Give the devices to ask for on a node whose GPUs MIG cuts (the device plugin's strategy `mixed`), by resource.
+
+    There nvidia.com/gpu counts only the GPUs that are left whole, and every size of device is a resource of its own. What is
+    offered now counts, since nobody knows how many devices there should be; of whole GPUs it is as many as the hardware has.
+    Empty where none is offered: under `single` MIG devices are called nvidia.com/gpu, at least one for each GPU.
+    """
+    offered = case.node.status.allocatable
+    prefix = f"{case.terms.gpu_resource.partition('/')[0]}/mig-"
+    devices = {name: _count(number) for name, number in sorted(offered.items()) if name.startswith(prefix)}
+    devices = {name: number for name, number in devices.items() if number}
+    if not devices:
+        return {}
+    cut = _cut_by_mig(case)
+    whole = gpus_of(case) - cut if cut else _count(offered.get(case.terms.gpu_resource, ""))
+    return {**devices, case.terms.gpu_resource: whole} if whole > 0 else devices
+
+
+def _cut_by_mig(case: Case) -> int:
+    health = case.survey.fleet.healths.get(case.node_name)
+    return sum(1 for part in health.status.parts if part.mig) if health is not None else 0
+
+
+def _why_nothing_to_ask_for(case: Case) -> str:
+    """Say that kubelet offers nothing of GPUs that MIG cuts: a Job for whole ones would wait in vain."""
+    whole = _count(case.node.status.allocatable.get(case.terms.gpu_resource, ""))
+    if whole or not _cut_by_mig(case) or mig_devices_of(case):
+        return ""
+    return f"MIG is on and kubelet offers neither MIG devices nor {case.terms.gpu_resource}"
+
+
+def _count(amount: str) -> int:
+    return int(amount) if amount.isdigit() else 0
 
 
 def wait_for_clean(case: Case, doubt: str) -> Move:
@@ -73,9 +107,12 @@ def begin(case: Case) -> Move:
         return paused
     if gpus_of(case) < 1:
         return wait_for_clean(case, f"how many {case.terms.gpu_resource} the hardware has is not known")
+    if doubt := _why_nothing_to_ask_for(case):
+        return wait_for_clean(case, doubt)
     if not case.survey.fleet.pods_synced:
         return case.go_on("the pods of the node are not known yet")
-    if busy := drain.gpu_pods(case.node_name, case.terms.gpu_resource, case.survey.fleet):
+    devices = mig_devices_of(case)
+    if busy := drain.gpu_pods(case.node_name, {case.terms.gpu_resource, *devices}, case.survey.fleet):
         return _wait_for_gpus(case, busy)
     number = next_number(case.status, validation=True)
     attempt = Attempt(
@@ -85,9 +122,21 @@ def begin(case: Case) -> Move:
         boot_id_before=case.node.status.node_info.boot_id,
         started_at=case.now,
         deadline=case.now + case.terms.validation_timeout,
+        message=_asks_for(devices),
     )
     case = case.with_status(with_attempt(case.status, attempt))
-    return case.go_on(f"{attempt.job} proves the node, by {clock(attempt.deadline)}")
+    return case.go_on(_proves(attempt))
+
+
+def _asks_for(devices: dict[str, int]) -> str:
+    """Say what is asked for where it is not simply all GPUs."""
+    named = ", ".join(f"{number} {name}" for name, number in devices.items())
+    return f"asks for {named}, since MIG cuts the GPUs"[:1024] if devices else ""
+
+
+def _proves(attempt: Attempt) -> str:
+    asks = f" ({attempt.message})" if attempt.message else ""
+    return f"{attempt.job} proves the node, by {clock(attempt.deadline)}{asks}"
 
 
 def _are_used_up(case: Case) -> bool:
@@ -123,7 +172,7 @@ def _wait_for_gpus(case: Case, busy: tuple[str, ...]) -> Move:
 def watch(case: Case, attempt: Attempt) -> Move:
     """Submit the revalidation, and judge it by its Job."""
     job = case.survey.fleet.jobs.get(attempt.job)
-    proves = f"{attempt.job} proves the node, by {clock(attempt.deadline)}"
+    proves = _proves(attempt)
     if attempt.submitted_at is None and job is not None:
         submitted = msgspec.structs.replace(attempt, submitted_at=case.now)
         return case.with_status(with_attempt(case.status, submitted)).go_on(proves)
@@ -151,6 +200,7 @@ def watch(case: Case, attempt: Attempt) -> Move:
             gpu_resource=case.terms.gpu_resource,
             gpus=gpus_of(case),
             timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
+            devices=mig_devices_of(case),
         ),
         recheck_at=attempt.deadline,
     )

@@ -42,7 +42,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt on one node. `deadline_s` is what is left of the attempt's time, in seconds; it ends the Job.
 
-    `gpus` is how many a revalidation asks for, `uuids` which ones a reset is about.
+    `gpus` is how many a revalidation demands of the hardware and asks the scheduler for, unless `devices` says by resource
+    what to ask for instead. `uuids` are the GPUs that a reset is about.
     """
 
     job: str
@@ -55,6 +56,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: int
     gpu_resource: str = ""
     gpus: int = 0
+    devices: Mapping[str, int] = {}
     uuids: tuple[str, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 What it does: a Job asks the scheduler for as many GPUs as the hardware has, so that it can only start when all of them are
 offered and free, and then judges the machine as the agent does: every GPU answers NVML, no fault in this boot's kernel log.
+On a node that MIG cuts into resources of their own (`mixed`) it asks for every device that kubelet offers, and says so.
 When it runs: after a proven repair, after the fault went away by itself, or after a person said that they repaired it.
 Result: JSON in the pod's termination message; exit 0 passed, 1 failed, 3 could not tell. Only 0 gives the node back.
 If it fails or cannot start: the attempt fails at its deadline, and after the policy's attempts a person is paged; the node
@@ -37,12 +38,13 @@ def job(order: Order, settings: JobSettings) -> dict[str, Any]:
     if order.gpus < 1 or not order.gpu_resource:
         raise ValueError("the number of GPUs that the hardware has is unknown")
     count = str(order.gpus)
+    asked = {name: str(number) for name, number in order.devices.items()} or {order.gpu_resource: count}
     return manifest(
         order,
         settings,
         repair=REPAIR.name,
         command=(*order.command, "--gpus", count, "--termination-message-path", TERMINATION_MESSAGE),
-        resources={"limits": {order.gpu_resource: count}, "requests": {order.gpu_resource: count}},
+        resources={"limits": asked, "requests": asked},
         host_paths=HOST_PATHS,
         agent_config=True,
     )

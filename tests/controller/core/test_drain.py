@@ -206,4 +206,4 @@ def test_pods_that_hold_gpus_are_found() -> None:
         make.pod("c", gpus=1, phase="Succeeded"),
         make.pod("d", gpus=8, namespace="nodemend-repairs"),
     ]
-    assert gpu_pods("gpu-1", "nvidia.com/gpu", make.fleet(make.node(), pods=pods)) == ("jobs/a",)
+    assert gpu_pods("gpu-1", ["nvidia.com/gpu"], make.fleet(make.node(), pods=pods)) == ("jobs/a",)

@@ -147,3 +147,11 @@ def test_what_could_prove_nothing_is_not_described(repair: Any, changes: dict[st
     """An empty value is refused and never means anything."""
     with pytest.raises(ValueError, match="is unknown"):
         repair.job(msgspec.structs.replace(ORDER, **changes), SETTINGS)
+
+
+def test_a_revalidation_of_a_node_that_mig_cuts_asks_for_its_devices() -> None:
+    """The scheduler is asked for the devices, the hardware for its GPUs."""
+    cut = msgspec.structs.replace(ORDER, devices={"nvidia.com/mig-1g.10gb": 56})
+    told = container(revalidate.job(cut, SETTINGS))
+    assert told["resources"]["limits"] == told["resources"]["requests"] == {"nvidia.com/mig-1g.10gb": "56"}
+    assert told["command"][-4:-2] == ["--gpus", "8"]
