@@ -117,7 +117,7 @@ OF_HEALTH = (
     "nvmlDeviceGetApplicationsClock",
     "nvmlDeviceGetUtilizationRates",
 )
-"""Asked of an H100 in its first round for its health, beside field values; test_health says for which group."""
+"""Asked of an H100 in its first round for its health, beside field values; test_health_refusals says for which group."""
 INSTEAD_OF_FIELDS = (
     "nvmlDeviceGetEccMode",
     "nvmlDeviceGetTotalEccErrors",
