@@ -23,7 +23,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=128)]
 _Index = Annotated[int, msgspec.Meta(ge=-1, le=1024)]
 _Pci = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})?$")]
 
-# A round of 256 GPUs with 18 links each, every counter in the millions, is below this (tests/agent/nvml/test_wire_health.py).
+# A round of 256 GPUs with 18 links each, every counter in the millions, is below this.
 LINE_LIMIT = 2 * 1024 * 1024
 
 
