@@ -19,6 +19,7 @@ _STAMP = (
 _HEADER = re.compile(
     r"<(?P<priority>\d{1,3})>"
     r"|(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])\s*:\s*[a-z]{3,6}\s*:"
+    r"|kernel:\s"
     rf"|(?:{_STAMP})(?:\s+\S{{1,255}}\s+kernel(?:\[\d+\])?:)?"
 )
 _MOST_HEADERS = 8

@@ -39,6 +39,7 @@ LINE = "NVRM: Xid (PCI:0000:4c:00): 46"
         pytest.param("[   12.345678] node-7 kernel: ", id="journal, monotonic"),
         pytest.param("1767225600.123456 node-7 kernel: ", id="journal, unix time"),
         pytest.param("2026-01-01T00:00:00.123456789Z [   12.3] ", id="a container's log"),
+        pytest.param("kernel: ", id="what is left of a journal's prefix"),
         pytest.param("", id="a bare line"),
         pytest.param("   ", id="an indented line"),
     ],
