@@ -51,8 +51,7 @@ from checks.ecc_reasons import (
 )
 from checks.finding import Finding, Part, PartKind, Reason
 from checks.gpu_health import Ecc, GpuHealth
-from checks.gpu_looks import GpuLooks, LooksMemory, fact
-from checks.nvml_look import group_missing
+from checks.gpu_looks import GpuLooks, LooksMemory, fact, untold
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import GpuReading, Observation
 from checks.polled import Rule, Word, restored
@@ -98,7 +97,7 @@ def _rules(settings: dict[str, Any]) -> dict[str, Rule]:
 
 
 def _untold(reason: Reason, health: GpuHealth, part: Part, what: str = COUNTERS) -> Word:
-    return group_missing(health, "ecc", reason, part, what)
+    return untold(health, "ecc", reason, part, what)
 
 
 def _uncorrectable(looks: GpuLooks, ecc: Ecc, health: GpuHealth, part: Part) -> Iterator[Word]:

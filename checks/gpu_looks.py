@@ -12,7 +12,7 @@ import msgspec
 from checks.check import Context, Judgement
 from checks.finding import Part, Reason, Severity
 from checks.gpu_health import GpuHealth
-from checks.nvml_look import hear_rounds
+from checks.nvml_look import group_missing, hear_rounds
 from checks.observation import GpuReading, NvmlRead, Observation
 from checks.polled import Polled, PolledMemory, Rule, Said, Word
 from checks.rates import Rates, Series
@@ -83,6 +83,17 @@ def fact(reason: Reason, part: Part, bad: bool, detail: str, evidence: tuple[str
     if not bad:
         return Word(said=Said.GOOD, reason=reason, part=part)
     return Word(said=Said.BAD, reason=reason, part=part, detail=detail, evidence=evidence)
+
+
+def untold(health: GpuHealth, group: str, reason: Reason, part: Part, what: str) -> Word:
+    """Give the word for a value that was not told: not shown, or unreadable where a call of its group gave an error.
+
+    A warning takes nothing away, so that it cannot be read takes nothing away either: it is listed as not evaluated.
+    """
+    word = group_missing(health, group, reason, part, what)
+    if word.said is Said.UNREADABLE and reason.severity is Severity.WARNING:
+        return not_shown(reason, part, word.detail)
+    return word
 
 
 def not_shown(reason: Reason, part: Part, why: str) -> Word:

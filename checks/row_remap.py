@@ -34,8 +34,7 @@ from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
 from checks.finding import Finding, Part, PartKind, Reason
 from checks.gpu_health import GpuHealth, RemappedRows, RetiredPages
-from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown
-from checks.nvml_look import group_missing
+from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown, untold
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import GpuReading, Observation
 from checks.polled import Rule, Word, restored
@@ -90,7 +89,7 @@ def is_older_than_ampere(health: GpuHealth) -> bool:
 def _retired(health: GpuHealth, part: Part, settings: dict[str, Any]) -> Iterator[Word]:
     pages = health.retired
     if pages is None:
-        yield from (group_missing(health, "retired", reason, part, "retired pages") for reason in RETIRING)
+        yield from (untold(health, "retired", reason, part, "retired pages") for reason in RETIRING)
         return
     shown = _shown_pages(pages)
     yield fact(RETIRED_PENDING, part, pages.pending, "a page waits for the driver to begin anew", shown)
@@ -115,16 +114,21 @@ def _remapped(gpu: GpuReading, health: GpuHealth, part: Part, settings: dict[str
         return
     yield fact(PENDING, part, rows.pending, "a remap waits for a reset of the GPU", shown)
     yield fact(FAILED, part, rows.failure, "a remap failed", shown)
-    used_up = "; ".join(_used_up(rows, settings))
-    yield fact(EXHAUSTED, part, bool(used_up), used_up, shown)
-    low = "; ".join(_low(rows, settings))
-    yield fact(SPARE_LOW, part, bool(low) and not used_up, low, shown)
+    used_up, low = "; ".join(_used_up(rows, settings)), "; ".join(_low(rows, settings))
+    for reason, detail, banks in (
+        (EXHAUSTED, used_up, (rows.banks_none,)),
+        (SPARE_LOW, "" if used_up else low, (rows.banks_low, rows.banks_partial)),
+    ):
+        if not detail and None in banks:
+            yield untold(health, "remapped", reason, part, "the spare rows of each bank")
+        else:
+            yield fact(reason, part, bool(detail), detail, shown)
 
 
 def _hidden(gpu: GpuReading, health: GpuHealth, reason: Reason, part: Part) -> Word:
     if gpu.mig and "remapped" not in health.errors:
         return not_shown(reason, part, "NVML hides row remaps while MIG is on")
-    return group_missing(health, "remapped", reason, part, "row remaps")
+    return untold(health, "remapped", reason, part, "row remaps")
 
 
 def why_zeros_mean_nothing(gpu: GpuReading, rows: RemappedRows) -> str:

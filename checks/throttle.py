@@ -37,8 +37,7 @@ from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
 from checks.finding import Finding, Part, PartKind, Reason
 from checks.gpu_health import Clocks, GpuHealth
-from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown
-from checks.nvml_look import group_missing
+from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown, untold
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import GpuReading, Observation
 from checks.polled import Rule, Word, restored
@@ -145,7 +144,7 @@ class _Judging:
             key, percent = f"{key} sampled {bit}", self._settings["sampled_percent"]
             self._add(key, self._sampled_ms(key, _is_set(clocks.reasons, bit)))
         else:
-            yield group_missing(health, "clocks", reason, part, "why it is slowed down")
+            yield untold(health, "clocks", reason, part, "why it is slowed down")
             return
         bad = self.looks.rates.grown(key, self._window_ms) * 100 > percent * self._window_ms
         young = self.looks.rates.watched_ms(key) < self._window_ms
@@ -157,7 +156,7 @@ class _Judging:
         if bit == SLOWED:
             return not_shown(reason, part, "a single look cannot tell a slowdown from a change of clocks")
         if clocks.reasons is None:
-            return group_missing(health, "clocks", reason, part, "why it is slowed down")
+            return untold(health, "clocks", reason, part, "why it is slowed down")
         return fact(reason, part, _is_set(clocks.reasons, bit), "at this moment", _shown(clocks))
 
     def _add(self, key: str, lasted_ms: int) -> None:
@@ -198,7 +197,7 @@ class _Judging:
             clocks.reasons,
         )
         if now is None or most is None or used is None or reasons is None:
-            yield group_missing(health, "clocks", PINNED, part, "clocks, utilisation and what limits them")
+            yield untold(health, "clocks", PINNED, part, "clocks, utilisation and what limits them")
         elif used >= self._settings["busy_percent"] and not reasons & (IDLE | LIMITED):
             percent = self._settings["pinned_percent"]
             detail = f"below {percent} % of the highest clock while it works"
@@ -209,7 +208,7 @@ class _Judging:
         if margin is None and clocks.slowdown_c is not None and clocks.temperature_c is not None:
             margin = clocks.slowdown_c - clocks.temperature_c
         if margin is None:
-            return group_missing(health, "clocks", HOT, part, "how far it is from its highest temperature")
+            return untold(health, "clocks", HOT, part, "how far it is from its highest temperature")
         nearest = self._settings["margin_c"]
         return fact(HOT, part, margin <= nearest, f"within {nearest} degrees Celsius of it", _shown(clocks))
 

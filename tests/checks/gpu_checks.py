@@ -144,6 +144,25 @@ def a_fault_outlives_silence(
         assert one.condition.status is Status.TRUE
 
 
+def a_fault_outlives_half_a_reading(
+    check: Check, data: st.DataObject, ill: GpuReading, group: str, seconds: float
+) -> None:
+    """Let a fault be found, then the same GPU say the same with parts of it left out: it stands."""
+    one = Watched(check, bus=1).waits(seconds, read(ill))
+    before = _faults(one)
+    assert before
+    assert ill.health is not None
+    told = getattr(ill.health, group)
+    optional = sorted(field.name for field in msgspec.structs.fields(told) if field.default is None)
+    for _ in range(data.draw(st.integers(1, 4))):
+        left_out = data.draw(st.lists(st.sampled_from(optional), unique=True))
+        part = msgspec.structs.replace(told, **dict.fromkeys(left_out))
+        errors = data.draw(st.dictionaries(st.just(group), REFUSALS, max_size=1))
+        health = msgspec.structs.replace(ill.health, **{group: part}, errors=errors)
+        one.waits(data.draw(st.sampled_from([30, 600])), read(msgspec.structs.replace(ill, health=health)))
+        assert _faults(one) == before
+
+
 def _faults(one: Watched) -> list[tuple[str, str]]:
     return sorted(_key(finding) for finding in one.judgement.findings if finding.severity == "Fault")
 

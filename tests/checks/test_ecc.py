@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from checks.ecc import CHECK
 from checks.gpu_health import Ecc, GpuHealth
 from checks.observation import GpuReading, NvmlRead
-from tests.checks.gpu_checks import a_fault_outlives_silence, no_history_raises, nothing_told_is_never_well
+from tests.checks.gpu_checks import (
+    a_fault_outlives_half_a_reading,
+    a_fault_outlives_silence,
+    no_history_raises,
+    nothing_told_is_never_well,
+)
 from tests.checks.kernel import NEXT_BOOT
 from tests.checks.nvml import Watched, failed, gpu, healthy, read, refusal, released
 
@@ -260,3 +265,16 @@ def test_missing_data_is_never_well(data: st.DataObject) -> None:
     """Neither at first nor after a fault."""
     nothing_told_is_never_well(CHECK, data)
     a_fault_outlives_silence(CHECK, data, [reading(sram_threshold=True, tpc_repair=True)], 30)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_half_a_reading_heals_nothing(data: st.DataObject) -> None:
+    """Whatever is left out of it, with or without an error."""
+    a_fault_outlives_half_a_reading(
+        CHECK,
+        data,
+        reading(sram_threshold=True, unrepairable=True, channel_repair=True, tpc_repair=True),
+        "ecc",
+        30,
+    )

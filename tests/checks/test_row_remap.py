@@ -10,7 +10,12 @@ from checks.condition import Status
 from checks.gpu_health import GpuHealth, RemappedRows, RetiredPages
 from checks.observation import GpuReading, NvmlRead
 from checks.row_remap import CHECK
-from tests.checks.gpu_checks import a_fault_outlives_silence, no_history_raises, nothing_told_is_never_well
+from tests.checks.gpu_checks import (
+    a_fault_outlives_half_a_reading,
+    a_fault_outlives_silence,
+    no_history_raises,
+    nothing_told_is_never_well,
+)
 from tests.checks.kernel import NEXT_BOOT
 from tests.checks.nvml import Watched, failed, gpu, healthy, read, refusal, released
 
@@ -235,6 +240,18 @@ def test_not_evaluated(gpus: tuple[GpuReading, ...], why: str) -> None:
     assert (watched.shown, watched.rows) == (FALSE, [why])
 
 
+def test_a_driver_without_the_histogram() -> None:
+    """The number of rows is judged alone; where the histogram's call fails nobody knows."""
+    watched = Watched(CHECK, bus=1).waits(120, read(*one(without_histogram())[:1]))
+    assert (watched.shown, watched.rows) == (
+        FALSE,
+        ["this GPU or driver does not show the spare rows of each bank"],
+    )
+    errors = {"remapped": refusal(999, "nvmlDeviceGetRowRemapperHistogram")}
+    health = GpuHealth(remapped=without_histogram(), architecture=HOPPER, errors=errors)
+    assert watched.waits(90, read(healthy(0, health))).shown == "Unknown RowRemapUnreadable"
+
+
 def test_unknown_after_three_rounds() -> None:
     """A GPU whose call fails is named with call and code; it is no fault."""
     watched = Watched(CHECK, bus=1).hears(read(*one(rows())))
@@ -285,3 +302,12 @@ def test_missing_data_is_never_well(data: st.DataObject) -> None:
     """Neither at first nor after a fault."""
     nothing_told_is_never_well(CHECK, data)
     a_fault_outlives_silence(CHECK, data, [*one(rows(1, pending=True, failure=True))], 30)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_half_a_reading_heals_nothing(data: st.DataObject) -> None:
+    """Whatever is left out of it, with or without an error."""
+    a_fault_outlives_half_a_reading(
+        CHECK, data, one(rows(1, 9, pending=True, failure=True, banks_none=1))[0], "remapped", 30
+    )

@@ -12,7 +12,12 @@ from checks.check import Check
 from checks.gpu_health import Clocks, GpuHealth
 from checks.observation import GpuReading, NvmlRead
 from checks.throttle import CHECK, ThrottleMemory
-from tests.checks.gpu_checks import a_fault_outlives_silence, no_history_raises, nothing_told_is_never_well
+from tests.checks.gpu_checks import (
+    a_fault_outlives_half_a_reading,
+    a_fault_outlives_silence,
+    no_history_raises,
+    nothing_told_is_never_well,
+)
 from tests.checks.kernel import NEXT_BOOT
 from tests.checks.nvml import ROUND_S, Watched, failed, gpu, healthy, read, refusal, released
 
@@ -306,3 +311,12 @@ def test_missing_data_is_never_well(data: st.DataObject) -> None:
     """Neither at first nor after a fault."""
     nothing_told_is_never_well(CHECK, data)
     a_fault_outlives_silence(CHECK, data, [reading(clocks(HW_HOT, throttled_ns={}))], 300)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_half_a_reading_heals_nothing(data: st.DataObject) -> None:
+    """Whatever is left out of it, with or without an error."""
+    a_fault_outlives_half_a_reading(
+        CHECK, data, reading(clocks(HW_HOT | SW_HOT | BRAKED, throttled_ns={})), "clocks", 600
+    )
