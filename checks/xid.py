@@ -5,9 +5,19 @@
 something away turn this condition True. The message names each sick part with its reason.
 
 **How it is detected.** From the kernel log as it is written. A reason stands from its first line until the node boots
-again or a person or a proven repair clears it (`spec.clearedBefore` of the node's NodeHealth, `spec.cleared` for a GPU
-that was reset alone); silence of the log does not heal. Lines of programs (XID 13, 31, 43, 45 and their like), of codes
-that nobody knows and of lines that cannot be placed are shown in NodeHealth as warnings and never take a node out.
+again, a person or a proven repair clears it (`spec.clearedBefore` of the node's NodeHealth, `spec.cleared` for a GPU that
+was reset alone), or the driver says that the GPU has recovered; silence of the log does not heal. Lines of programs (XID
+13, 31, 43, 45 and their like), of codes that nobody knows and of lines that cannot be placed are shown in NodeHealth as
+warnings and never take a node out. What lines mean together:
+
+- XID 154 and NVML's polled recovery action say what the driver itself wants of a GPU: a Recovery reason of its own, which
+  names the XIDs within half a minute and takes the place of their action. "None" after that ends what a reset ends on that
+  GPU; XID 64 and 79 stay, and so do 48 and 119 where they came back after such a recovery.
+- XID 48 with 63, 64, 171 or 172 is one finding, and so is SXID 20034 with XID 74 or 79. XID 144 to 150 are decoded by
+  unit, sub-code and status; where the peer is the source, this GPU is only warned about. 94 with `RST: Yes` is a reset now.
+- XID 45, and NVLink errors that only an XID 154 explains, are held for half a minute: nobody says meanwhile that all is
+  well. An XID that NVML told and whose line does not come within ten seconds counts by itself.
+- XID 13 or 31 on one GPU for different workloads within a day makes the GPU suspect (XidRepeatsAcrossPods).
 
 **What nodemend does.** What the reason's row says: its effect, its urgency and its action. Lines that did not come from
 the kernel itself never count, except in a drill, which is marked as one.
@@ -15,12 +25,15 @@ the kernel itself never count, except in a drill, which is marked as one.
 **What on-call does.** Read the evidence with `kubectl get nodehealth NODE -o yaml`, then the reason's own text
 (`kubectl-nodemend runbook REASON`). After a repair by hand: `kubectl-nodemend repaired NODE`.
 
-**Unknown** means that the kernel log cannot be read: see KernelLogUnreadable.
+**Unknown** means that the kernel log cannot be read: see KernelLogUnreadable. Lost records are counted and shown; what the
+driver wants of each GPU is polled beside the log, so an XID 154 among them is not missed.
+
+**Not evaluated** is nothing here: what NVML cannot tell, the log still does.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -28,37 +41,45 @@ from checks.check import Check, Clearing, Context, Judgement
 from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
 from checks.condition import Healthy, Unreadable
 from checks.finding import Finding, Part, PartKind
-from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
-from checks.xid_ledger import MAX_FINDINGS, Ledger
-from checks.xid_line import (
-    IdentityLine,
-    Line,
-    OffBusLine,
-    Pending,
-    SxidLine,
-    UnreadableLine,
-    XidLine,
-    printable,
-    read,
+from checks.nvml_word import in_order
+from checks.observation import (
+    KERNEL_LOG,
+    KernelRecord,
+    NvmlEvent,
+    NvmlRead,
+    Observation,
+    RecordsLost,
+    SourceFailed,
+    SourceRead,
 )
+from checks.xid_ledger import MAX_FINDINGS
+from checks.xid_line import Pending, printable
 from checks.xid_reasons import (
-    FINDINGS_OMITTED,
+    HELD_BACK,
     LOG_NOT_READ,
     LOG_UNREADABLE,
     RECORDS_LOST,
-    UNKNOWN_CODE,
     UNKNOWN_REASONS,
-    UNREADABLE_LINE,
-    XID_REASONS,
     all_reasons,
-    sxid_reason,
 )
+from checks.xid_recovery import RECOVERY_REASONS
+from checks.xid_repeats import ACROSS_PODS
+from checks.xid_story import DEFAULT_SETTINGS, NODE, Joins, Story
 
 TRIES_BEFORE_UNKNOWN = 3
-MAX_IDENTITIES = 64
-FALLEN_OFF_BUS = 79
-OFF_BUS_DETAIL = "fell off the bus without an XID"
-NODE = Part(kind=PartKind.NODE)
+WHY_SETTINGS = {
+    "join_s": "Lines of one fault come within seconds; half a minute is what NVIDIA's flow for XID 48 with 63 and 64 and "
+    "the programs that read XID 154 use, whichever line comes first.",
+    "hold_s": "NVIDIA's decode table for XID 144 to 150 says to wait for the XID 154 of the same GPU; half a minute is the "
+    "wait in use, else the program is restarted. XID 45 waits as long for its cause.",
+    "poll_settles_s": "A round of NVML asks all GPUs one after the other and its deadline is of this order: a value "
+    "that was read just before an XID 154 came must not contradict it.",
+    "nvml_event_wait_s": "A kernel line is read within a second of being written. NVML's event for it comes at about the "
+    "same time; one that is alone for ten seconds stays alone: the log cannot be read, or records were lost.",
+    "nvml_event_same_s": "Line and event of one XID lie within milliseconds; a few seconds allow for a busy machine.",
+    "repeat_window_h": "XID 13 or 31 twice within a day on one GPU is what the field reads as a pattern.",
+    "repeat_pods": "One program fails for its own reasons; two that have nothing to do with each other, on one GPU, do not.",
+}
 
 
 class XidMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,25 +101,50 @@ class XidMemory(msgspec.Struct, frozen=True, kw_only=True):
     omitted: int = 0
     applied: datetime | None = None
     applied_clearings: tuple[Clearing, ...] = ()
+    joins: Joins = Joins()
 
 
 def judge(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
     """Judge what the kernel log said. Never raises for any observation; the same records judged twice change nothing."""
     before = _adopt(memory, context)
-    is_cleared = newly_cleared(_applied(before), context)
-    judging = _Judging(before, context)
+    story = Story(
+        boot_id=before.boot_id,
+        findings=before.findings,
+        omitted=before.omitted,
+        last_sequence=before.last_sequence,
+        pending=before.pending,
+        identities=before.identities,
+        joins=before.joins,
+        context=context,
+    )
     # By sequence, so that a batch that arrives shuffled loses none; whether the log can be read goes by what came last.
     for record in sorted((o for o in observations if isinstance(o, KernelRecord)), key=lambda r: r.sequence):
-        judging.take_record(record)
+        story.take_record(record)
+    source = _Source(before, story)
     for observation in observations:
-        judging.take_state(observation)
-    if judging.ledger.omitted > before.omitted:
-        lost = judging.ledger.omitted - before.omitted
-        judging.ledger.see(FINDINGS_OMITTED, NODE, context.now, "", count=lost)
-    findings = judging.ledger.findings(judging.identify)
-    findings = tuple(finding for finding in findings if not is_cleared(finding))
-    after = judging.memory(findings)
-    unreadable, not_yet = _why_unreadable(after)
+        source.take(observation)
+    for heard in in_order(observations):
+        if isinstance(heard, NvmlRead):
+            story.take_round(heard)
+    waits_for = story.finish()
+    is_cleared = newly_cleared(_applied(before), context)
+    findings = tuple(f for f in story.ledger.findings(story.identify) if not is_cleared(f))
+    applied = acted_on(_applied(before), context)
+    after = msgspec.structs.replace(
+        before,
+        last_sequence=story.last_sequence,
+        findings=findings,
+        identities=story.identities,
+        pending=story.pending,
+        was_read=source.was_read,
+        failed_tries=source.failed_tries,
+        failure=source.failure,
+        omitted=story.ledger.omitted,
+        applied=applied.before,
+        applied_clearings=applied.parts,
+        joins=story.joins(),
+    )
+    unreadable, not_yet = _why_unreadable(after, waits_for)
     return Judgement(findings=findings, unreadable=unreadable, not_yet=not_yet, memory=after)
 
 
@@ -139,165 +185,48 @@ def _applied(memory: XidMemory) -> Applied:
     return Applied(before=memory.applied, parts=memory.applied_clearings)
 
 
-class _Judging:
-    """One judgement under way."""
+class _Source:
+    """Whether the log can be read, what of it is lost, and what NVML told beside it."""
 
-    def __init__(self, before: XidMemory, context: Context) -> None:
-        self.ledger = Ledger(before.findings, before.boot_id, before.omitted)
-        self._before = before
-        self._context = context
-        self._last_sequence = before.last_sequence
-        self._pending = before.pending
-        self._known = {part.pci: part for part in before.identities}
-        self._present = {part.pci: part for part in context.parts if part.kind is PartKind.GPU and part.pci}
-        self._was_read = before.was_read
-        self._failed_tries = before.failed_tries
-        self._failure = before.failure
+    def __init__(self, before: XidMemory, story: Story) -> None:
+        self._boot_id = before.boot_id
+        self._story = story
+        self.was_read = before.was_read
+        self.failed_tries = before.failed_tries
+        self.failure = before.failure
 
-    def take_state(self, observation: Observation) -> None:
-        """Note whether the log can be read, and what of it is lost."""
+    def take(self, observation: Observation) -> None:
         match observation:
-            case KernelRecord(boot_id=boot_id) if boot_id == self._before.boot_id:
+            case KernelRecord(boot_id=boot_id) if boot_id == self._boot_id:
                 self._readable()
             case RecordsLost(source=source) if source == KERNEL_LOG:
                 # No sign that the log can be read: where it can, a record or a SourceRead comes with it.
-                why = printable(observation.why)
-                self.ledger.see(RECORDS_LOST, NODE, observation.seen_at, why, count=max(1, observation.count))
+                why, count = printable(observation.why), max(1, observation.count)
+                self._story.ledger.see(RECORDS_LOST, NODE, observation.seen_at, why, count=count)
             case SourceRead(source=source) if source == KERNEL_LOG:
                 self._readable()
             case SourceFailed(source=source) if source == KERNEL_LOG:
                 # A restarted reader counts its tries anew; until something was read, the source has not recovered.
-                self._failed_tries = max(self._failed_tries, observation.tries)
-                self._failure = printable(observation.error)
+                self.failed_tries = max(self.failed_tries, observation.tries)
+                self.failure = printable(observation.error)
+            case NvmlEvent():
+                self._story.take_event(observation)
             case _:
                 pass
 
-    def identify(self, part: Part) -> Part:
-        """Fill in what is known of a GPU by now; what was known when the fault was seen is never overwritten."""
-        known = self._present.get(part.pci) or self._known.get(part.pci)
-        if part.kind is not PartKind.GPU or known is None:
-            return part
-        told = self._known.get(part.pci, known)
-        return Part(
-            kind=part.kind,
-            pci=part.pci,
-            uuid=part.uuid or known.uuid or told.uuid,
-            index=known.index if part.index is None else part.index,
-            serial=part.serial or known.serial or told.serial,
-            name=part.name or known.name,
-        )
-
-    def memory(self, findings: tuple[Finding, ...]) -> XidMemory:
-        applied = acted_on(_applied(self._before), self._context)
-        return XidMemory(
-            boot_id=self._before.boot_id,
-            last_sequence=self._last_sequence,
-            findings=findings,
-            identities=tuple(self._known.values()),
-            pending=self._pending,
-            was_read=self._was_read,
-            failed_tries=self._failed_tries,
-            failure=self._failure,
-            omitted=self.ledger.omitted,
-            applied=applied.before,
-            applied_clearings=applied.parts,
-        )
-
     def _readable(self) -> None:
-        self._was_read, self._failed_tries, self._failure = True, 0, ""
-
-    def take_record(self, record: KernelRecord) -> None:
-        """Read one record, unless it is of another boot or was read before."""
-        if record.boot_id != self._before.boot_id or record.sequence <= self._last_sequence:
-            return
-        self._last_sequence = record.sequence
-        # Userspace cannot write with facility 0, so a container cannot forge a record that passes here.
-        if record.facility != 0 and not record.drill:
-            return
-        line, self._pending = read(record.text, record.sequence, self._pending)
-        if line is None:
-            return
-        when = record.seen_at if record.happened_at is None else min(record.happened_at, record.seen_at)
-        if record.happened_at is None or not self._was_cleared(line, when):
-            self._take_line(line, record, when)
-
-    def _was_cleared(self, line: Line, when: datetime) -> bool:
-        """Tell what a repair or a person dealt with already, where a record is read that waited for us in the log."""
-        cleared = self._context.cleared_before
-        if cleared is not None and when <= cleared:
-            return True
-        if not isinstance(line, XidLine | OffBusLine):
-            return False
-        gpu = self.identify(_gpu(line.pci))
-        return any(one.covers(gpu) and when <= one.before for one in self._context.clearings)
-
-    def _take_line(self, line: Line, record: KernelRecord, when: datetime) -> None:
-        text, drill = record.text, record.drill
-        match line:
-            case XidLine():
-                self._take_xid(line, when, text, drill=drill)
-            case OffBusLine():
-                # The driver often prints this right behind its XID 79: one event, not two.
-                gpu, reason = _gpu(line.pci), XID_REASONS[FALLEN_OFF_BUS]
-                if not self.ledger.holds(reason, gpu, drill=drill):
-                    self.ledger.see(reason, gpu, when, text, detail=OFF_BUS_DETAIL, drill=drill)
-            case SxidLine(continuation=True):
-                pass  # more data of the SXID before it
-            case SxidLine():
-                switch = Part(kind=PartKind.NVSWITCH, pci=line.pci, name=line.switch)
-                detail = f"SXID {line.code} {line.text}".rstrip()
-                reason = sxid_reason(line.code, fatal=line.fatal)
-                self.ledger.see(reason, switch, when, text, detail=detail, drill=drill)
-            case IdentityLine():
-                self._learn(line)
-            case UnreadableLine():
-                self.ledger.see(UNREADABLE_LINE, NODE, when, text, drill=drill)
-            case _:
-                assert_never(line)
-
-    def _take_xid(self, line: XidLine, when: datetime, text: str, *, drill: bool) -> None:
-        gpu = _gpu(line.pci)
-        reason = XID_REASONS.get(line.code)
-        if reason is None:
-            self.ledger.see(UNKNOWN_CODE, gpu, when, text, detail=f"code {line.code}", drill=drill)
-            self.ledger.amend(UNKNOWN_CODE, gpu, f"code {line.code}")
-            return
-        detail = _detail(line)
-        told = line.code == FALLEN_OFF_BUS and self.ledger.reword(
-            reason, gpu, OFF_BUS_DETAIL, detail, drill=drill
-        )
-        self.ledger.see(reason, gpu, when, text, detail=detail, count=0 if told else 1, drill=drill)
-
-    def _learn(self, line: IdentityLine) -> None:
-        old = self._known.pop(line.pci, Part(kind=PartKind.GPU, pci=line.pci))
-        self._known[line.pci] = msgspec.structs.replace(
-            old, uuid=line.uuid or old.uuid, serial=line.serial or old.serial
-        )
-        if len(self._known) > MAX_IDENTITIES:
-            del self._known[next(iter(self._known))]
+        self.was_read, self.failed_tries, self.failure = True, 0, ""
 
 
-def _gpu(pci: str) -> Part:
-    return Part(kind=PartKind.GPU, pci=pci)
-
-
-def _detail(line: XidLine) -> str:
-    """Say what the finding's first line said; later lines do not change it, so the condition's message stands still."""
-    if line.gpu_instance is None:
-        return line.text
-    instance = f"MIG GI {line.gpu_instance}"
-    if line.compute_instance is not None:
-        instance += f" CI {line.compute_instance}"
-    return f"{instance}: {line.text}" if line.text else instance
-
-
-def _why_unreadable(memory: XidMemory) -> tuple[Unreadable | None, str]:
+def _why_unreadable(memory: XidMemory, waits_for: str) -> tuple[Unreadable | None, str]:
     if memory.failed_tries >= TRIES_BEFORE_UNKNOWN:
         message = f"the kernel log cannot be read: {memory.failure}"
         return Unreadable(reason=LOG_UNREADABLE.name, message=message), ""
     if not memory.was_read:
         message = "the kernel log has not been read yet"
         return Unreadable(reason=LOG_NOT_READ.name, message=message), message
+    if waits_for:
+        return Unreadable(reason=HELD_BACK.name, message=waits_for), waits_for
     return None, ""
 
 
@@ -305,11 +234,14 @@ CHECK = Check(
     name="xid",
     condition="GpuXidError",
     healthy=Healthy(reason="NoXidError", message="no XID or SXID that needs action since the node booted"),
-    reasons=tuple(all_reasons()),
+    reasons=(*all_reasons(), *RECOVERY_REASONS.values(), ACROSS_PODS),
     judge=judge,
     applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
     memory_type=XidMemory,
     runbook=__doc__,
+    default_settings=DEFAULT_SETTINGS,
+    why_settings=WHY_SETTINGS,
+    single_look={"hold_s": 0, "nvml_event_wait_s": 0},
     unknown_reasons=UNKNOWN_REASONS,
     restore=restore,
 )

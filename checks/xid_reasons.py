@@ -1,40 +1,21 @@
 """Every reason of the condition GpuXidError, with what it means and what on-call does about it.
 
-XID reasons come from the catalogue, one per code. SXIDs (NVSwitch) have one reason per class, since NVIDIA tells classes
-apart and not codes. A few reasons are about the log itself: what it said and could not be placed is shown, never dropped.
+XID reasons come from the catalogue, one per code; 144 to 150 and 94 have a second one, for lines that ask for more than
+their code does. SXIDs (NVSwitch) have one reason per class, since NVIDIA tells classes apart and not codes. A few reasons
+are about the log itself: what it said and could not be placed is shown, never dropped.
 """
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from checks.finding import Action, Effect, Reason, Severity, Urgency
+from checks.nvlink5 import CODES as NVLINK5_CODES
+from checks.reason_rows import fault
+from checks.reason_rows import warning as _warning
+from checks.sxid import Stops, reach
 from checks.xid_catalog import Category, Xid, catalog
 
-# NVIDIA Fabric Manager guide: the first set ends in a restart of the host, the other two in a reset of all GPUs and
-# switches, which here is a reboot too.
-ALWAYS_FATAL_SXIDS = frozenset({12020, 22003, 22011, *range(23001, 23018)}) | {10003, 19084}
-# The same guide: no step of ours helps or is needed, whatever the line's own word.
-NEVER_FATAL_SXIDS = frozenset(
-    {
-        10001,
-        10002,
-        10004,
-        10005,
-        11004,
-        11012,
-        11021,
-        11022,
-        11023,
-        12021,
-        12023,
-        12028,
-        15008,
-        15011,
-        19049,
-        19055,
-    }
-    | {19057, 19059, 19062, 19065, 19068, 19071, 20001, 20009, 20012, 22013, 24001, 24002, 24003}
-)
+FALLEN_OFF_BUS = 79
 
 _DOES: Mapping[Action, str] = MappingProxyType(
     {
@@ -84,18 +65,6 @@ def _xid_reason(xid: Xid) -> Reason:
         action=xid.action,
         summary=f"XID {xid.code}: {xid.meaning}",
         runbook=" ".join(steps),
-    )
-
-
-def _warning(name: str, summary: str, runbook: str) -> Reason:
-    return Reason(
-        name=name,
-        severity=Severity.WARNING,
-        effect=Effect.NONE,
-        urgency=Urgency.PERSON,
-        action=Action.NONE,
-        summary=summary,
-        runbook=runbook,
     )
 
 
@@ -163,26 +132,73 @@ LOG_NOT_READ = _warning(
     "Passes within seconds of the agent's start. Where it stays, look at the agent's own log.",
 )
 
+HELD_BACK = _warning(
+    "XidAwaitsCompanion",
+    "An XID was seen that another line explains, which may follow within half a minute",
+    "Passes by itself: XID 45 and some NVLink errors mean what an XID 154 or their cause says, and an XID that NVML told of "
+    "what its line in the kernel log says. A condition that stood before is left as it is meanwhile.",
+)
+NVLINK_PEER = _warning(
+    "XidNvLinkPeerAtFault",
+    "NVLink error whose source is the device at the other end of the link, not this GPU",
+    "Look for errors of the peer: the evidence names the link, `nvidia-smi nvlink -R -i INDEX` what is at its other end, on "
+    "NVSwitch systems a switch. Nothing is done to this GPU for it, unless the driver asks for that in an XID 154.",
+)
+CONTAINED_RESET = fault(
+    "Xid94ContainedResetNow",
+    Effect.PART_OUT,
+    Urgency.NOW,
+    Action.RESET_GPU,
+    "XID 94 with RST: Yes: the error is contained, and the driver asks for a reset of the GPU",
+    "A contained error lets other programs go on, but this line says that the GPU needs its reset now. "
+    + " ".join((_DOES[Action.RESET_GPU], _WHEN[Urgency.NOW], _ON_CALL[Category.MEMORY])),
+)
+
 XID_REASONS: Mapping[int, Reason] = MappingProxyType(
     {code: _xid_reason(xid) for code, xid in catalog().items()}
 )
+
+
+def _nvlink5_reason(xid: Xid) -> Reason:
+    """The links are lost to work on several GPUs; the GPU itself goes on, as with XID 74, 136 and 155."""
+    return fault(
+        xid.reason.replace("Error", "Fault"),
+        Effect.NO_MULTI_GPU,
+        Urgency.WHEN_IDLE,
+        Action.RESET_GPU,
+        f"XID {xid.code} that NVIDIA's decode table answers with a reset: {xid.meaning}",
+        f"{xid.meaning}; unit, sub-code and status of the line ask for a reset. {_DOES[Action.RESET_GPU]} "
+        f"{_WHEN[Urgency.WHEN_IDLE]} {_ON_CALL[xid.category]} The finding says where to look. "
+        f"Other lines of this code are only shown, as {xid.reason}.",
+    )
+
+
+NVLINK5_FAULTS: Mapping[int, Reason] = MappingProxyType(
+    {code: _nvlink5_reason(catalog()[code]) for code in NVLINK5_CODES}
+)
 OTHER_REASONS: tuple[Reason, ...] = (
+    *(*NVLINK5_FAULTS.values(), CONTAINED_RESET, NVLINK_PEER),
     *(SXID_ALWAYS_FATAL, SXID_FATAL, SXID_NONFATAL),
     *(UNKNOWN_CODE, UNREADABLE_LINE, RECORDS_LOST, FINDINGS_OMITTED),
 )
-UNKNOWN_REASONS: tuple[Reason, ...] = (LOG_UNREADABLE, LOG_NOT_READ)
+UNKNOWN_REASONS: tuple[Reason, ...] = (LOG_UNREADABLE, LOG_NOT_READ, HELD_BACK)
 
 
 def all_reasons() -> Iterable[Reason]:
-    """Give every reason that a finding of this condition can have, XIDs by code first."""
+    """Give every reason that a line alone can give, XIDs by code first."""
     yield from (XID_REASONS[code] for code in sorted(XID_REASONS))
     yield from OTHER_REASONS
 
 
 def sxid_reason(code: int, *, fatal: bool | None) -> Reason:
-    """Class an SXID: NVIDIA's list first, then the line's own word; a line without one is shown as a warning."""
-    if code in ALWAYS_FATAL_SXIDS:
-        return SXID_ALWAYS_FATAL
-    if fatal and code not in NEVER_FATAL_SXIDS:
-        return SXID_FATAL
-    return SXID_NONFATAL
+    """Class an SXID by how far it reaches; what nobody rates is shown as a warning.
+
+    To reset all GPUs and switches of a machine at once is what its reboot does.
+    """
+    match reach(code, fatal=fatal):
+        case Stops.HOST | Stops.FABRIC:
+            return SXID_ALWAYS_FATAL
+        case Stops.PORT:
+            return SXID_FATAL
+        case Stops.NONE | Stops.UNKNOWN:
+            return SXID_NONFATAL

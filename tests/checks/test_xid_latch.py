@@ -8,9 +8,10 @@ import pytest
 from checks.condition import Status
 from checks.finding import Severity
 from checks.observation import Observation, RecordsLost, SourceFailed, SourceRead
-from checks.xid import NODE, XidMemory, restore
+from checks.xid import XidMemory, restore
 from checks.xid_ledger import EVIDENCE_LINES, MAX_FINDINGS
 from checks.xid_line import TEXT_LIMIT
+from checks.xid_story import NODE
 from tests.checks.kernel import (
     NEXT_BOOT,
     START,

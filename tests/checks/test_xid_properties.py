@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from checks.check import Context, Judgement
 from checks.condition import MESSAGE_LIMIT, Status, fold
 from checks.finding import Part
-from checks.observation import KERNEL_LOG, KernelRecord, Observation, RecordsLost, SourceFailed, SourceRead
+from checks.observation import (
+    KERNEL_LOG,
+    GpuReading,
+    KernelRecord,
+    NvmlEvent,
+    NvmlRead,
+    Observation,
+    RecordsLost,
+    SourceFailed,
+    SourceRead,
+)
 from checks.xid import CHECK, XidMemory
 from tests.checks.kernel import BOOT, NEXT_BOOT, START, at, judged
 
@@ -20,6 +30,16 @@ ADDRESSES = st.sampled_from(["0000:3b:00", "PCI:0000:3b:00.0", "PCI:0000:5e:00 G
 TEXTS = st.one_of(
     st.builds(
         "NVRM: Xid ({}): {}, pid=1, name={}, {}".format, ADDRESSES, st.integers(0, 300), st.text(), st.text()
+    ),
+    st.builds(
+        "NVRM: Xid ({}): 154, GPU recovery action changed from 0x{:x} (None) to 0x{:x} {}".format,
+        ADDRESSES,
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.sampled_from(["(None)", "(GPU Reset Required)", "(Recover IMEX Domain)", "", "("]),
+    ),
+    st.builds(
+        "NVRM: Xid (PCI:0000:3b:00): {}".format, st.sampled_from([13, 31, 45, 48, 63, 64, 74, 79, 119, 171])
     ),
     st.builds("nvidia-nvswitch0: SXid ({}): {}, {}".format, ADDRESSES, st.integers(10000, 30000), st.text()),
     st.builds("NVRM: GPU at {}: GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9".format, ADDRESSES),
@@ -48,8 +68,32 @@ FAILED = st.builds(
     SourceFailed, source=SOURCES, error=st.text(), tries=st.integers(0, 2**31), seen_at=MOMENTS
 )
 READ = st.builds(SourceRead, source=SOURCES, seen_at=MOMENTS)
+PCIS = st.sampled_from(["0000:3b:00", "0000:5e:00", "", "odd"])
+ROUNDS = st.builds(
+    NvmlRead,
+    seen_at=MOMENTS,
+    child=st.just(1),
+    driver=st.just(""),
+    library=st.just(""),
+    count=st.integers(0, 9),
+    gpus=st.lists(
+        st.builds(
+            GpuReading, index=st.integers(), pci=PCIS, recovery=st.none() | st.integers(0, 9) | st.integers()
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+EVENTS = st.builds(
+    NvmlEvent,
+    seen_at=MOMENTS,
+    boot_id=st.sampled_from([BOOT, BOOT, NEXT_BOOT]),
+    kind=st.sampled_from([8, 8, 0x8000]) | st.integers(),
+    data=st.sampled_from([13, 79, 119, 154, 999]) | st.integers(),
+    pci=PCIS,
+    uuid=st.sampled_from(["", "GPU-1"]),
+)
 OBSERVATIONS: st.SearchStrategy[list[Observation]] = st.lists(
-    st.one_of(RECORDS, RECORDS, LOST, FAILED, READ), max_size=12
+    st.one_of(RECORDS, RECORDS, RECORDS, LOST, FAILED, READ, ROUNDS, EVENTS), max_size=12
 )
 CONTEXTS = st.builds(
     Context,
@@ -58,6 +102,9 @@ CONTEXTS = st.builds(
     cleared_before=st.none() | MOMENTS,
     parts=st.lists(st.builds(Part, pci=st.sampled_from(["0000:3b:00", "", "0000:5e:00"])), max_size=3).map(
         tuple
+    ),
+    holders=st.dictionaries(
+        st.sampled_from(["0000:3b:00", "GPU-1"]), st.text(max_size=400) | st.just("a/b, c/d")
     ),
     settings=st.just({}),
 )

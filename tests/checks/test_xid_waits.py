@@ -1,0 +1,131 @@
+"""What waits for another word: XID 45, errors of NVLink 5 that an XID 154 explains, and XIDs that NVML told."""
+
+import pytest
+
+from checks.condition import Status
+from tests.checks.xid_scene import CARD, PCI, PEER, Machine
+
+EVAL = "RLW_SRC_TRACK Nonfatal XC1 i0 Link 03 (0x040868e2 0x00000008 0x00000000 0x00000000 0x00000000 0x00000000)"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "reason"),
+    [
+        pytest.param(45, "Ch 00000008", "Xid45PreemptiveChannelRemoval", id="45"),
+        pytest.param(145, EVAL, "Xid145NvLinkRlwError", id="145 that XID 154 explains"),
+    ],
+)
+class TestHolding:
+    """Shown at once as a warning; for half a minute nobody says that all is well."""
+
+    def test_alone(self, code: int, text: str, reason: str) -> None:
+        machine = Machine().xid(1, code, text)
+        assert machine.warnings == [reason]
+        assert str(code) in machine.judgement.not_yet
+        assert machine.judgement.unreadable is not None
+        assert machine.judgement.unreadable.reason == "XidAwaitsCompanion"
+        assert machine.restart().wait(30).judgement.not_yet
+        assert not machine.wait(31).judgement.not_yet
+        assert (machine.warnings, machine.status) == ([reason], Status.FALSE)
+
+    def test_the_companion_comes(self, code: int, text: str, reason: str) -> None:
+        machine = Machine().xid(1, code, text).restart().wants(25, "reset")
+        assert (machine.faults, machine.warnings) == (["RecoveryGpuReset"], [reason])
+        assert (machine.judgement.not_yet, machine.status) == ("", Status.TRUE)
+
+    def test_the_driver_wants_nothing(self, code: int, text: str, reason: str) -> None:
+        machine = Machine().xid(1, code, text).wants(5, "none", "reset")
+        assert (machine.judgement.not_yet, machine.warnings) == ("", [reason])
+
+    def test_it_comes_after_all(self, code: int, text: str, reason: str) -> None:
+        """Nobody waited any more; what is near it in time is joined."""
+        machine = Machine().xid(1, code, text).wait(40).wants(31, "reset")
+        assert machine.faults == ["RecoveryGpuReset"]
+        assert reason in machine.warnings
+
+    def test_one_that_goes_on_is_waited_for_once(self, code: int, text: str, reason: str) -> None:
+        """A job that ends every few seconds must not keep the condition from being judged for ever."""
+        machine = Machine()
+        for second in range(1, 300, 7):
+            machine.xid(second, code, text)
+        assert machine.judgement.not_yet == ""
+        assert machine.the(reason).count == 43
+
+    def test_a_clock_that_is_set_back_ends_the_wait(self, code: int, text: str, reason: str) -> None:
+        machine = Machine().xid(5000, code, text).wait(10)
+        assert machine.judgement.not_yet == ""
+        assert machine.warnings == [reason]
+
+    def test_a_single_look_waits_for_nothing(self, code: int, text: str, reason: str) -> None:
+        machine = Machine(settings={"hold_s": 0}).xid(1, code, text)
+        assert (machine.judgement.not_yet, machine.warnings) == ("", [reason])
+
+
+def test_a_named_cause_that_was_seen_explains_45() -> None:
+    """Nothing is missing then; a cause that was not seen may still come."""
+    assert not Machine().xid(1, 13).xid(2, 45, "Ch 1 caused by previous Xid 13").judgement.not_yet
+    assert Machine().xid(1, 13).xid(2, 45, "Ch 1 caused by previous Xid 149").judgement.not_yet
+
+
+@pytest.mark.parametrize("code", [43, 45])
+def test_followers_never_act_on_hardware(code: int) -> None:
+    """Not alone, not by the thousand, and not by naming a cause that nobody saw."""
+    machine = Machine()
+    for second in range(50):
+        machine.xid(second, code, "Ch 1 caused by previous Xid 79")
+    assert machine.wait(500).faults == []
+    assert machine.status is Status.FALSE
+
+
+class TestNvmlTells:
+    """The kernel's line is worth more; without one the event counts by itself."""
+
+    def test_a_line_behind_it_is_the_same_event(self) -> None:
+        machine = Machine().event(1, 79)
+        assert machine.judgement.findings == ()
+        assert machine.judgement.not_yet == "NVML told of XID 79, which waits for its line in the kernel log"
+        machine.xid(3, 79)
+        assert machine.wait(60).the("Xid79FallenOffBus").count == 1
+
+    def test_a_line_before_it_is_the_same_event(self) -> None:
+        machine = Machine().xid(1, 119).event(3, 119).wait(60)
+        assert machine.the("Xid119GspTimeout").count == 1
+
+    def test_alone_it_counts(self) -> None:
+        machine = Machine().event(1, 119).restart().wait(10)
+        assert machine.faults == []
+        found = machine.wait(11).the("Xid119GspTimeout")
+        assert found.detail == "told by an NVML event, without a line of the kernel log"
+        assert found.evidence == ("NVML event: XID 119",)
+        assert machine.wait(60).the("Xid119GspTimeout").count == 1
+
+    def test_a_much_older_line_is_another_event(self) -> None:
+        machine = Machine().xid(1, 119).event(100, 119).wait(110)
+        assert machine.the("Xid119GspTimeout").count == 2
+
+    def test_another_gpus_line_is_not_it(self) -> None:
+        machine = Machine().event(1, 119).xid(2, 119, pci=PEER).wait(60)
+        assert {f.part.pci for f in machine.judgement.findings} == {PCI, PEER}
+
+    def test_a_gpu_is_known_by_its_uuid(self) -> None:
+        machine = Machine().event(1, 119, pci="", uuid=CARD).wait(60)
+        assert machine.the("Xid119GspTimeout").part.pci == PCI
+
+    def test_a_gpu_that_is_not_named_is_shown(self) -> None:
+        """Any line of that code explains it; else it is a warning about the node."""
+        assert Machine().event(1, 119, pci="").xid(2, 119).wait(60).warnings == []
+        assert Machine().event(1, 119, pci="").wait(60).warnings == ["XidLineUnreadable"]
+
+    def test_a_number_that_nvml_does_not_know(self) -> None:
+        assert Machine().event(1, 999).xid(2, 119).wait(60).warnings == []
+        assert Machine().event(1, 999).wait(60).warnings == ["XidUnknownCode"]
+
+    @pytest.mark.parametrize("code", [13, 45, 145, 154])
+    def test_what_needs_a_text_stays_a_warning(self, code: int) -> None:
+        machine = Machine().event(1, code)
+        assert machine.judgement.not_yet == ""
+        assert machine.wait(60).faults == []
+        assert len(machine.warnings) == 1
+
+    def test_other_events_are_no_xid(self) -> None:
+        assert Machine().event(1, 79, kind=0x8000).wait(60).judgement.findings == ()
