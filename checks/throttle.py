@@ -29,7 +29,7 @@ meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,29 @@ LIMITED = POWER_CAP | SLOWED | SYNC_BOOST | SW_HOT | HW_HOT | BRAKED
 MOST_SAMPLED_MS = 60_000
 """A bit that is seen once stands for no more than this."""
 MOST_MS = 2**50
+WHY = "why it is slowed down"
+
+
+class Kind(NamedTuple):
+    """One kind of slowdown: its bit, the driver's count of it (empty where there is none), the threshold of its share."""
+
+    reason: Reason
+    bit: int
+    counter: str
+    percent: str
+
+    def is_set(self, reasons: int) -> bool:
+        """Tell whether the bit is set; the general one counts only where no cause is named beside it."""
+        named = self.bit == SLOWED and reasons & (HW_HOT | BRAKED)
+        return bool(reasons & self.bit) and not named
+
+
+KINDS = (
+    Kind(HW_THERMAL, HW_HOT, "hw_thermal", "hw_percent"),
+    Kind(POWER_BRAKE, BRAKED, "power_brake", "hw_percent"),
+    Kind(HW_SLOWDOWN, SLOWED, "", "sampled_percent"),
+    Kind(SW_THERMAL, SW_HOT, "sw_thermal", "sw_percent"),
+)
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True):
@@ -114,53 +137,33 @@ class _Judging:
     def words(self, _: GpuReading, health: GpuHealth, part: Part) -> Iterator[Word]:
         """Say all that one GPU told."""
         clocks = health.clocks or Clocks()
-        hardware, software = self._settings["hw_percent"], self._settings["sw_percent"]
-        yield from self._slowed(HW_THERMAL, clocks, health, part, HW_HOT, "hw_thermal", hardware)
-        yield from self._slowed(POWER_BRAKE, clocks, health, part, BRAKED, "power_brake", hardware)
-        yield from self._slowed(HW_SLOWDOWN, clocks, health, part, SLOWED, "", hardware)
-        yield from self._slowed(SW_THERMAL, clocks, health, part, SW_HOT, "sw_thermal", software)
+        for kind in KINDS:
+            if self._window_ms == 0:
+                yield _at_once(kind, clocks, health, part)
+            elif clocks.reasons is None and kind.counter not in clocks.throttled_ns:
+                yield untold(health, "clocks", kind.reason, part, WHY)
+            else:
+                yield from self._slowed(kind, clocks, part)
         yield from self._pinned(clocks, health, part)
         yield self._hot(clocks, health, part)
 
-    def _slowed(
-        self,
-        reason: Reason,
-        clocks: Clocks,
-        health: GpuHealth,
-        part: Part,
-        bit: int,
-        counter: str,
-        percent: int,
-    ) -> Iterator[Word]:
+    def _slowed(self, kind: Kind, clocks: Clocks, part: Part) -> Iterator[Word]:
         """Judge one kind of slowdown: by the driver's count of it, else by samples of its bit."""
-        key = f"{part.key()} {counter}"
-        total_ns = clocks.throttled_ns.get(counter)
-        if self._window_ms == 0:
-            yield self._at_once(reason, clocks, health, part, bit)
-            return
+        total_ns = clocks.throttled_ns.get(kind.counter)
         if total_ns is not None:
-            self._add(key, self._lasted_ms(key, max(0, total_ns) // 1_000_000))
-        elif clocks.reasons is not None:
-            key, percent = f"{key} sampled {bit}", self._settings["sampled_percent"]
-            self._add(key, self._sampled_ms(key, _is_set(clocks.reasons, bit)))
+            key, percent = f"{part.key()} {kind.counter}", self._settings[kind.percent]
+            lasted_ms = self._lasted_ms(key, max(0, min(total_ns // 1_000_000, MOST_MS)))
         else:
-            yield untold(health, "clocks", reason, part, "why it is slowed down")
-            return
-        bad = self.looks.rates.grown(key, self._window_ms) * 100 > percent * self._window_ms
-        young = self.looks.rates.watched_ms(key) < self._window_ms
-        if bad or not young or not self.looks.polled.stands(reason, part):
+            key, percent = f"{part.key()} sampled {kind.bit}", self._settings["sampled_percent"]
+            lasted_ms = self._sampled_ms(key, kind.is_set(clocks.reasons or 0))
+        rates = self.looks.rates
+        rates.count(key, (rates.last(key) or 0) + lasted_ms)
+        bad = rates.grown(key, self._window_ms) * 100 > percent * self._window_ms
+        # Before a whole window was watched, that little was seen is no proof that a slowdown which stands is over.
+        watched = rates.watched_ms(key) >= self._window_ms
+        if bad or watched or not self.looks.polled.stands(kind.reason, part):
             detail = f"for more than {percent} % of the last {self._window_ms // 60_000} min"
-            yield fact(reason, part, bad, detail, _shown(clocks))
-
-    def _at_once(self, reason: Reason, clocks: Clocks, health: GpuHealth, part: Part, bit: int) -> Word:
-        if bit == SLOWED:
-            return not_shown(reason, part, "a single look cannot tell a slowdown from a change of clocks")
-        if clocks.reasons is None:
-            return untold(health, "clocks", reason, part, "why it is slowed down")
-        return fact(reason, part, _is_set(clocks.reasons, bit), "at this moment", _shown(clocks))
-
-    def _add(self, key: str, lasted_ms: int) -> None:
-        self.looks.rates.count(key, (self.looks.rates.last(key) or 0) + lasted_ms)
+            yield fact(kind.reason, part, bad, detail, _shown(clocks))
 
     def _lasted_ms(self, key: str, total_ms: int) -> int:
         """Give how much of the window it lasted since the last round; at first sight nothing.
@@ -168,7 +171,7 @@ class _Judging:
         No longer than was watched (an agent that was away sees the slowdowns of hours at once), and of a time that is
         longer than the window (a GPU that was left alone) the window's part.
         """
-        held, elapsed_ms = self._take(key, min(total_ms, MOST_MS))
+        held, elapsed_ms = self._take(key, total_ms)
         if held is None:
             return 0
         grown_ms = total_ms - held.total_ms if total_ms >= held.total_ms else total_ms
@@ -221,9 +224,13 @@ def _rules(settings: dict[str, Any]) -> dict[str, Rule]:
     return rules
 
 
-def _is_set(reasons: int, bit: int) -> bool:
-    """Tell whether this is why it is slowed down; the general bit counts only where no cause is named beside it."""
-    return bool(reasons & bit) and not (bit == SLOWED and reasons & (HW_HOT | BRAKED))
+def _at_once(kind: Kind, clocks: Clocks, health: GpuHealth, part: Part) -> Word:
+    """Judge a single moment, by the bit alone."""
+    if kind.bit == SLOWED:
+        return not_shown(kind.reason, part, "a single look cannot tell a slowdown from a change of clocks")
+    if clocks.reasons is None:
+        return untold(health, "clocks", kind.reason, part, WHY)
+    return fact(kind.reason, part, kind.is_set(clocks.reasons), "at this moment", _shown(clocks))
 
 
 def _shown(clocks: Clocks) -> tuple[str, ...]:
