@@ -138,7 +138,12 @@ def read(text: str, sequence: int, pending: Pending | None) -> tuple[Line | None
     if _PROBED.match(first):
         pending = None  # of a GPU that cannot be read: what follows is about no GPU that was named before
     if serial := _BOARD_SERIAL.match(first):
-        return (IdentityLine(pci=pending.pci, serial=serial["serial"]) if pending else None), pending
+        if pending is None or pending.probed:
+            return (
+                None,
+                pending,
+            )  # the driver prints it right behind the UUID, and never for a GPU that it probes
+        return IdentityLine(pci=pending.pci, serial=serial["serial"]), pending
     line = parse(first)
     if isinstance(line, IdentityLine):
         return line, Pending(pci=line.pci, sequence=sequence)

@@ -313,4 +313,5 @@ def test_only_a_probe_goes_on_to_say_that_a_gpu_fell() -> None:
     _, other = read("NVRM: The NVIDIA GPU no-address.0", 2, named)
     assert other is None
     _, probed = read("NVRM: The NVIDIA GPU 0000:5d:00.0", 3, named)
-    assert read(fell, 4, probed)[0] == OffBusLine(pci="0000:5d:00", text=fell)
+    assert read("NVRM: GPU Board Serial Number: 1652823055647", 4, probed) == (None, probed)
+    assert read(fell, 5, probed)[0] == OffBusLine(pci="0000:5d:00", text=fell)
