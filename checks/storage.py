@@ -84,6 +84,8 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
     polled = Polled(NAME, REASONS, _rules(context.settings), kept.polled, context)
     for seen in observations:
         match seen:
+            case MountsRead(mounts=()):
+                polled.fail("no mount was looked at")
             case MountsRead(mounts=mounts):
                 polled.hear(word for mount in mounts for word in _words(mount, context.settings))
             case SourceFailed(source=source, error=error, tries=tries) if source == MOUNTS:

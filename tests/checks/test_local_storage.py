@@ -1,0 +1,423 @@
+"""Local disks and file systems as they are judged: every reason in, out, unknown or not evaluated."""
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checks.check import Clearing
+from checks.condition import Status
+from checks.finding import Severity
+from checks.local_storage import CHECK, restore
+from checks.observation import KernelRecord, Observation, SourceFailed
+from checks.storage_reading import DISKS, DisksRead, MountReading, NvmeReading
+from tests.checks.kernel import NEXT_BOOT, at, record
+from tests.checks.nvml import Watched
+
+NVME = NvmeReading(
+    name="nvme0",
+    pci="0000:01:00",
+    state="live",
+    model="SAMSUNG MZWLJ3T8",
+    serial="S4YP",
+    critical_warning=0,
+    used_percent=3,
+    spare_percent=100,
+    spare_threshold_percent=10,
+)
+ROOT = MountReading(
+    path="/",
+    shared=False,
+    fstype="ext4",
+    source="/dev/nvme0n1p2",
+    options="rw,relatime rw",
+    read_only=False,
+    took_ms=1,
+    free_percent=40,
+    free_inodes_percent=90,
+)
+KUBELET = msgspec.structs.replace(ROOT, path="/var/lib/kubelet", fstype="xfs", source="/dev/md0")
+replace = msgspec.structs.replace
+
+
+def looks(*parts: NvmeReading | MountReading, bus: dict[str, str] | None = None) -> DisksRead:
+    """Build a look; without a disk or a file system a sound one of each."""
+    nvmes = tuple(part for part in parts if isinstance(part, NvmeReading)) or (NVME,)
+    local = tuple(part for part in parts if isinstance(part, MountReading)) or (ROOT,)
+    here = {nvme.pci: "nvme" for nvme in nvmes if nvme.pci} if bus is None else bus
+    return DisksRead(seen_at=at(0), nvmes=nvmes, bus=here, local=local)
+
+
+def gone(bus: dict[str, str] | None) -> DisksRead:
+    return DisksRead(seen_at=at(0), nvmes=(), bus=bus, local=(ROOT,))
+
+
+def failed(tries: int = 1) -> SourceFailed:
+    return SourceFailed(source=DISKS, error="/sys/class: denied", tries=tries, seen_at=at(0))
+
+
+def watched(**settings: Any) -> Watched:
+    return Watched(CHECK, bus=0, **settings).set(looked_at=(DISKS,))
+
+
+SOUND = "False LocalStorageSound"
+UNREAD = "Unknown LocalStorageUnreadable"
+UNUSABLE = replace(ROOT, took_ms=None, free_percent=None, free_inodes_percent=None)
+
+
+@pytest.mark.parametrize(
+    ("look", "reason", "is_fault"),
+    [
+        pytest.param(looks(replace(NVME, critical_warning=0x08)), "NvmeReadOnly", True, id="read-only media"),
+        pytest.param(looks(replace(NVME, critical_warning=0x01)), "NvmeCritical", True, id="spare used up"),
+        pytest.param(looks(replace(NVME, critical_warning=0x04)), "NvmeCritical", True, id="reliability"),
+        pytest.param(looks(replace(NVME, critical_warning=0x02)), "NvmeWarning", False, id="temperature"),
+        pytest.param(
+            looks(replace(NVME, critical_warning=0x30)), "NvmeWarning", False, id="backup and region"
+        ),
+        pytest.param(looks(replace(NVME, used_percent=80)), "NvmeWear", False, id="worn"),
+        pytest.param(
+            looks(replace(NVME, used_percent=255)), "NvmeWear", False, id="worn beyond what is rated"
+        ),
+        pytest.param(looks(replace(NVME, state="dead")), "NvmeNotLive", True, id="a dead controller"),
+        pytest.param(
+            looks(replace(NVME, state="resetting")), "NvmeNotLive", True, id="one that resets for ever"
+        ),
+        pytest.param(
+            looks(replace(KUBELET, read_only=True)), "FilesystemReadOnly", True, id="kubelet's, read-only"
+        ),
+        pytest.param(looks(replace(UNUSABLE, hangs_ms=9000)), "FilesystemUnusable", True, id="hangs"),
+        pytest.param(
+            looks(replace(UNUSABLE, error="statvfs: Input/output error", errno=errno.EIO)),
+            "FilesystemUnusable",
+            True,
+            id="shut down",
+        ),
+        pytest.param(looks(replace(ROOT, free_percent=9)), "FilesystemNearlyFull", False, id="space"),
+        pytest.param(looks(replace(ROOT, free_inodes_percent=4)), "FilesystemNearlyFull", False, id="inodes"),
+    ],
+)
+def test_every_reason_comes_and_goes(look: DisksRead, reason: str, is_fault: bool) -> None:
+    """It ends when two looks were good, not with the first."""
+    one = watched().waits(120, look)
+    assert one.reasons == [reason]
+    assert one.shown == (f"True {reason}" if is_fault else SOUND)
+    good = looks(NVME, KUBELET if look.local[0].path == KUBELET.path else ROOT)
+    assert one.waits(60, good).reasons == [reason]
+    assert one.waits(120, good).reasons == []
+    assert one.shown == SOUND
+
+
+@pytest.mark.parametrize(
+    ("look", "rows"),
+    [
+        pytest.param(
+            looks(
+                replace(
+                    NVME,
+                    critical_warning=None,
+                    used_percent=None,
+                    smart_error="open: denied",
+                    smart_denied=True,
+                )
+            ),
+            ["its SMART log cannot be asked for (open: denied)"],
+            id="a SMART log that may not be asked for",
+        ),
+        pytest.param(
+            looks(replace(ROOT, read_only=True)),
+            ["it is read-only by design, or was already when it was first looked at in this boot"],
+            id="a root that was read-only from the start",
+        ),
+        pytest.param(
+            looks(replace(KUBELET, read_only=True, fstype="squashfs")),
+            ["it is read-only by design, or was already when it was first looked at in this boot"],
+            id="a file system that can be nothing else",
+        ),
+    ],
+)
+def test_what_is_not_evaluated(look: DisksRead, rows: list[str]) -> None:
+    """Listed, never Unknown; beside it stands that nobody says how many disks there should be."""
+    one = watched().waits(300, look)
+    assert one.shown == SOUND
+    assert rows == [row for row in one.rows if "expected_nvmes" not in row]
+    assert any("expected_nvmes" in row for row in one.rows)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(
+            looks(
+                replace(
+                    NVME,
+                    critical_warning=None,
+                    used_percent=None,
+                    smart_error="the command has not come back",
+                )
+            ),
+            id="a live disk that does not answer",
+        ),
+        pytest.param(looks(replace(NVME, state="", error="nvme0/state: I/O error")), id="no state"),
+        pytest.param(
+            looks(replace(UNUSABLE, error="statvfs: Permission denied", errno=13)), id="not permitted"
+        ),
+        pytest.param(looks(replace(ROOT, read_only=None)), id="no mountinfo of it"),
+        pytest.param(looks(UNUSABLE), id="a look that says nothing"),
+        pytest.param(DisksRead(seen_at=at(0), nvmes=(NVME,), bus={}, local=()), id="no file system at all"),
+        pytest.param(failed(), id="a reading that fails"),
+    ],
+)
+def test_three_looks_that_say_nothing_are_unknown(look: Observation) -> None:
+    """Before, what stood stands."""
+    one = watched().waits(30, looks())
+    assert one.waits(60, look).shown == SOUND
+    assert one.waits(30, look).shown == UNREAD
+    assert one.waits(30, looks()).shown == SOUND
+
+
+def test_a_root_that_turns_read_only_is_a_fault() -> None:
+    """It was writable in this boot; and it stays one over a restart, and until it is writable again."""
+    one = (
+        watched().waits(30, looks()).waits(30, looks(replace(ROOT, read_only=True, options="rw,relatime ro")))
+    )
+    assert one.shown == "True FilesystemReadOnly"
+    assert one.judgement.findings[0].evidence == ("options rw,relatime ro",)
+    assert one.is_cleared().waits(60, looks(replace(ROOT, read_only=True))).reasons == [], "accepted as it is"
+
+
+@pytest.mark.parametrize(
+    ("bus", "detail"),
+    [
+        pytest.param({}, "it left the PCI bus", id="off the bus"),
+        pytest.param({"0000:01:00": ""}, "it is on the PCI bus, and the driver gave it up", id="given up"),
+    ],
+)
+def test_a_disk_that_goes_is_missing_until_it_is_back(bus: dict[str, str], detail: str) -> None:
+    """Two looks have to say so."""
+    one = watched().waits(30, looks())
+    assert one.waits(30, gone(bus)).shown == SOUND
+    assert one.waits(120, gone(bus)).shown == "True NvmeMissing"
+    assert one.message == f"disk nvme0 at 0000:01:00: NvmeMissing ({detail})"
+    assert one.waits(300, looks()).shown == SOUND
+
+
+def test_a_disk_that_was_handed_over_is_not_missing() -> None:
+    """A virtual machine or a user-space driver has it."""
+    one = watched().waits(30, looks()).waits(300, gone({"0000:01:00": "vfio-pci"}))
+    assert (one.shown, one.reasons) == (SOUND, [])
+    assert one.waits(300, gone({})).reasons == [], "it is theirs now"
+
+
+def test_a_disk_on_a_machine_whose_bus_is_not_shown() -> None:
+    """Nobody can say whether it is gone; what stood stands."""
+    one = watched().waits(30, looks()).waits(300, gone(None))
+    assert (one.shown, one.reasons) == (SOUND, [])
+
+
+def test_fewer_disks_than_expected() -> None:
+    """Where the configuration says how many there should be; those of other drivers count."""
+    one = watched(expected_nvmes=3).waits(150, looks(bus={"0000:01:00": "nvme", "0000:02:00": "vfio-pci"}))
+    assert one.message == "node: NvmeMissing (2 of 3 NVMe disks are there)"
+    assert watched(expected_nvmes=1).waits(150, looks()).shown == SOUND
+
+
+def test_a_person_accepts_what_is_there() -> None:
+    """A disk that was taken out on purpose is remembered no more."""
+    one = watched().waits(30, looks()).waits(150, gone({}))
+    assert one.is_cleared().waits(300, gone({})).reasons == []
+
+
+def test_one_disk_may_be_cleared_alone() -> None:
+    """By its PCI address, as a repair of one part does."""
+    sick = looks(
+        replace(NVME, critical_warning=4), replace(NVME, name="nvme1", pci="0000:02:00", critical_warning=4)
+    )
+    one = watched().waits(30, sick)
+    one.set(clearings=(Clearing(pci="0000:02:00", before=at(one.seconds)),)).waits(30)
+    assert [finding.part.name for finding in one.judgement.findings] == ["nvme0"]
+
+
+LINE = "I/O error, dev nvme0n1, sector 95243456 op 0x0:(READ) flags 0x80700"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "device"),
+    [
+        pytest.param(LINE, "DiskErrors", "nvme0n1", id="a disk"),
+        pytest.param(
+            "nvme nvme0: I/O 2 QID 1 timeout, reset controller", "NvmeTimeouts", "nvme0", id="a controller"
+        ),
+        pytest.param(
+            "EXT4-fs (dm-1): Remounting filesystem read-only", "FilesystemErrors", "dm-1", id="a file system"
+        ),
+    ],
+)
+def test_a_line_of_the_kernel_is_a_warning_for_an_hour(text: str, reason: str, device: str) -> None:
+    """With the line itself as its proof."""
+    one = watched().waits(30, looks()).hears(record(1, text)).waits(60, looks())
+    assert (one.shown, one.reasons) == (SOUND, [reason])
+    (finding,) = one.judgement.findings
+    assert (finding.part.name, finding.evidence) == (device, (text,))
+    assert one.waits(3400, looks()).reasons == [reason]
+    assert one.waits(300, looks()).reasons == []
+
+
+def foreign(one: KernelRecord) -> KernelRecord:
+    return replace(one, facility=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(foreign, id="written by a process"),
+        pytest.param(lambda one: replace(one, drill=True), id="admitted as a drill"),
+        pytest.param(lambda one: replace(one, boot_id=NEXT_BOOT), id="of another boot"),
+        pytest.param(lambda one: replace(one, happened_at=at(-4000)), id="older than an hour"),
+    ],
+)
+def test_a_line_that_proves_nothing(change: Callable[[KernelRecord], KernelRecord]) -> None:
+    """Any process may write it, or it is long past."""
+    one = watched().waits(30, looks()).hears(change(record(1, LINE))).waits(60, looks())
+    assert one.reasons == []
+
+
+def test_lines_end_with_a_clearing_and_with_the_boot() -> None:
+    """A newer line stands."""
+    one = (
+        watched().waits(30, looks()).hears(record(1, LINE)).waits(30, looks()).is_cleared().waits(60, looks())
+    )
+    assert one.reasons == []
+    assert one.hears(record(500, LINE, seen_at=at(one.seconds))).waits(30, looks()).reasons == ["DiskErrors"]
+    assert one.set(boot_id=NEXT_BOOT).waits(30, looks()).reasons == []
+
+
+def test_a_storm_of_lines_keeps_a_bounded_memory() -> None:
+    """However many devices are named."""
+    one = watched().waits(30, looks())
+    one.hears(*(record(n, f"I/O error, dev sd{n}, sector 1 op 0x0") for n in range(200))).waits(60, looks())
+    assert len(one.judgement.findings) == 32
+    assert len(msgspec.json.encode(one.judgement.memory)) < 64 * 1024
+    one.waits(3700, looks())
+    assert one.reasons == []
+
+
+def test_a_fault_outlives_silence() -> None:
+    """A disk that is not read any more is not well again."""
+    for sick in (replace(NVME, critical_warning=4), replace(NVME, state="dead")):
+        one = watched().waits(120, looks(sick))
+        before = one.condition
+        mute = replace(sick, critical_warning=None, used_percent=None, smart_error="x", smart_denied=True)
+        assert one.waits(600, looks(mute), failed(3)).condition == before
+
+
+def test_a_switched_off_source_is_no_class() -> None:
+    """Listed with its cause."""
+    one = Watched(CHECK, bus=0).waits(60, looks())
+    assert (one.shown, one.judgement.exists) == ("", False)
+    assert one.rows == ["the source 'disks' is switched off in the agent's configuration"]
+
+
+def test_findings_are_read_back() -> None:
+    """A restarted agent whose state is lost goes on with what NodeHealth held, and judges it anew."""
+    findings = watched().waits(120, looks(replace(NVME, critical_warning=4))).judgement.findings
+    one = watched()
+    one.judgement = replace(one.judgement, memory=restore(findings, None))
+    assert one.waits(30, looks(replace(NVME, critical_warning=4))).shown == "True NvmeCritical"
+    assert one.judgement.findings[0].first_seen == findings[0].first_seen
+    assert one.waits(300, looks()).shown == SOUND
+
+
+def test_a_single_look_waits_for_nothing() -> None:
+    """`--once` and `validate` come back no second time."""
+    assert watched(**CHECK.single_look).hears(looks(replace(NVME, state="dead"))).shown == "True NvmeNotLive"
+
+
+def test_every_setting_says_why() -> None:
+    """Its default has a reason."""
+    assert CHECK.why_settings.keys() == CHECK.default_settings.keys()
+
+
+NUMBERS = st.none() | st.integers(-(2**65), 2**65) | st.integers(0, 255)
+TEXTS = st.text(max_size=6)
+NVMES = st.builds(
+    NvmeReading,
+    name=st.sampled_from(["nvme0", "nvme1"]) | TEXTS,
+    pci=st.sampled_from(["", "0000:01:00", "0000:02:00"]),
+    state=st.sampled_from(["live", "live", "dead", ""]) | TEXTS,
+    model=TEXTS,
+    critical_warning=NUMBERS,
+    used_percent=NUMBERS,
+    spare_percent=NUMBERS,
+    error=st.sampled_from(["", "", "x"]),
+    smart_error=st.sampled_from(["", "x"]),
+    smart_denied=st.booleans(),
+)
+LOCAL = st.builds(
+    MountReading,
+    path=st.sampled_from(["/", "/var/lib/kubelet"]),
+    fstype=st.sampled_from(["ext4", "squashfs"]),
+    read_only=st.none() | st.booleans(),
+    hangs_ms=st.none() | NUMBERS,
+    took_ms=NUMBERS,
+    error=st.sampled_from(["", "", "x"]),
+    errno=st.sampled_from([0, 0, 5, 13]),
+    free_percent=NUMBERS,
+    free_inodes_percent=NUMBERS,
+)
+BUSES = st.none() | st.dictionaries(
+    st.sampled_from(["0000:01:00", "0000:02:00"]), st.sampled_from(["", "nvme", "vfio-pci"])
+)
+SEEN = (
+    st.builds(
+        DisksRead,
+        seen_at=st.just(at(0)),
+        nvmes=st.lists(NVMES, max_size=3).map(tuple),
+        bus=BUSES,
+        local=st.lists(LOCAL, max_size=2).map(tuple),
+    )
+    | st.builds(failed)
+    | st.builds(record, st.integers(1, 9), st.sampled_from([LINE, "x"]) | TEXTS)
+)
+
+
+@given(st.lists(st.tuples(st.lists(SEEN, max_size=3), st.sampled_from([30, 90, 600])), max_size=5))
+def test_no_reading_raises(history: list[tuple[list[Observation], int]]) -> None:
+    """Findings keep to the table, and the memory survives a file."""
+    one = watched(expected_nvmes=2)
+    declared = {reason.name: reason for reason in CHECK.reasons}
+    for seen, seconds in history:
+        one.waits(seconds, *seen)
+        for finding in one.judgement.findings:
+            assert finding.effect is declared[finding.reason].effect
+        memory = msgspec.json.encode(one.judgement.memory)
+        assert msgspec.json.decode(memory, type=CHECK.memory_type) == one.judgement.memory
+
+
+MUTE = st.builds(
+    NvmeReading,
+    name=st.just("nvme0"),
+    pci=st.just("0000:01:00"),
+    state=st.sampled_from(["", "live"]),
+    error=st.sampled_from(["", "x"]),
+    smart_error=st.sampled_from(["", "x"]),
+)
+DUMB = LOCAL.filter(
+    lambda one: one.took_ms is None or one.read_only is None or one.error or one.hangs_ms is not None
+)
+
+
+@given(st.tuples(MUTE, LOCAL) | st.tuples(st.just(NVME), DUMB))
+def test_no_missing_data_is_well(look: tuple[NvmeReading, MountReading]) -> None:
+    """What was not told never makes the class False, and never ends a fault."""
+    fresh = watched().waits(300, looks(*look))
+    assert fresh.condition is None or fresh.condition.status is not Status.FALSE
+    ill = watched().waits(
+        120, looks(replace(NVME, state="dead", critical_warning=4), replace(UNUSABLE, hangs_ms=1))
+    )
+    ill.waits(600, looks(replace(look[0], critical_warning=None, state="", error="x"), look[1]))
+    assert any(finding.severity is Severity.FAULT for finding in ill.judgement.findings)
