@@ -11,6 +11,8 @@ import msgspec
 
 from agent.capture import Capture, Found
 from agent.saved_log import SavedLine
+from checks import recovery
+from checks.recovery import Recovery
 from checks.xid_action import action_of
 from checks.xid_catalog import catalog
 from checks.xid_line import (
@@ -24,9 +26,9 @@ from checks.xid_line import (
     printable,
     read,
 )
-from checks.xid_reasons import UNKNOWN_CODE, UNREADABLE_LINE, XID_REASONS, sxid_reason
-
-FALLEN_OFF_BUS = 79
+from checks.xid_meaning import decode, reason_of
+from checks.xid_reasons import FALLEN_OFF_BUS, UNREADABLE_LINE, XID_REASONS, sxid_reason
+from checks.xid_recovery import RECOVERY_REASONS, Wish, wish_of_text
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,6 @@ def _add(verdict: Verdict, line: Line) -> Verdict:
 def _verdict(line: Line) -> Verdict:
     match line:
         case XidLine():
-            reason = XID_REASONS.get(line.code, UNKNOWN_CODE)
             return Verdict(
                 line="",
                 codes=(str(line.code),),
@@ -104,7 +105,7 @@ def _verdict(line: Line) -> Verdict:
                 link=_number(line.link),
                 action=action_of(line, catalog()).action,
                 rst={None: "", True: "Yes", False: "No"}[line.reset_required],
-                reason=reason.name,
+                reason=_reason(line),
             )
         case OffBusLine():
             return Verdict(
@@ -133,6 +134,16 @@ def _sxid(line: SxidLine) -> Verdict:
         link=_number(line.link),
         reason=sxid_reason(line.code, fatal=line.fatal).name,
     )
+
+
+def _reason(line: XidLine) -> str:
+    """Name the finding that a line raises by itself; "to None" in an XID 154 raises none."""
+    if line.code != recovery.CODE:
+        return reason_of(line, decode(line)).name
+    wish = wish_of_text(line.text)
+    if isinstance(wish, Wish):
+        return RECOVERY_REASONS[wish].name
+    return "" if wish is Recovery.NONE else XID_REASONS[recovery.CODE].name
 
 
 def _mig(line: XidLine) -> str:
