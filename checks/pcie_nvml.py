@@ -1,0 +1,123 @@
+"""What NVML says of a GPU's PCIe link, as words: width, speed while awake, replays, errors. Pure.
+
+The current generation drops while a GPU idles, and NVML's own numbers are `1` and `1` for a GPU that hangs on its processor
+by C2C. So the generation counts only between two readings of performance state 0, and nothing where the bus is none of PCIe
+or C2C links are there.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from checks.finding import Part, Reason
+from checks.gpu_health import GpuHealth, Pcie
+from checks.growth import Growth
+from checks.nvml_look import group_missing
+from checks.pcie_bus import C2C
+from checks.pcie_limits import most_errors
+from checks.pcie_link import WIDTHS
+from checks.pcie_reasons import (
+    FATAL_ERRORS,
+    NON_FATAL_ERRORS,
+    NVML_REASONS,
+    REPLAY_STORM,
+    SLOT_LIMITED,
+    SPEED_REDUCED,
+    WIDTH_REDUCED,
+)
+from checks.polled import Said, Word
+from checks.rates import Rates
+
+PCI_EXPRESS = 2  # NVML_BUS_TYPE_PCIE
+COUNTERS = {"replay": REPLAY_STORM, "fatal": FATAL_ERRORS, "non_fatal": NON_FATAL_ERRORS}
+
+
+def is_by_c2c(pcie: Pcie) -> bool:
+    """Tell a GPU whose way to its processor is not PCIe."""
+    return bool(pcie.c2c_links) or pcie.bus_type not in {None, PCI_EXPRESS}
+
+
+def nvml_words(
+    health: GpuHealth,
+    part: Part,
+    growth: Growth,
+    rates: Rates,
+    settings: Mapping[str, Any],
+    *,
+    is_guest: bool,
+) -> Iterator[Word]:
+    """Say what NVML's round says of one GPU. `is_guest`: in a virtual machine what the system can do is made up."""
+    pcie = health.pcie
+    if pcie is None:
+        missing = group_missing(health, "pcie", WIDTH_REDUCED, part, "its PCIe link")
+        yield from _not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
+    elif is_by_c2c(pcie):
+        yield from _not_shown(part, C2C)
+    else:
+        yield _width(health, pcie, part)
+        yield from _speed(pcie, part)
+        if not is_guest:
+            yield _slot(pcie, part)
+        yield from _counters(pcie, part, growth, rates, settings)
+
+
+def _width(health: GpuHealth, pcie: Pcie, part: Part) -> Word:
+    if pcie.width in WIDTHS and pcie.max_width in WIDTHS:
+        narrow = f"x{pcie.width} of x{pcie.max_width} on its link" if pcie.width < pcie.max_width else ""
+        return _word(WIDTH_REDUCED, part, narrow)
+    if "pcie" in health.errors or pcie.width is not None:
+        refusal = health.errors.get("pcie")
+        told = f"{refusal.call} gives {refusal.name}" if refusal is not None else f"NVML tells x{pcie.width}"
+        return Word(said=Said.UNREADABLE, reason=WIDTH_REDUCED, part=part, detail=f"its PCIe width: {told}")
+    return Word(
+        said=Said.NOT_SHOWN, reason=WIDTH_REDUCED, part=part, detail="this driver shows no PCIe link width"
+    )
+
+
+def _speed(pcie: Pcie, part: Part) -> Iterator[Word]:
+    """Say nothing of a GPU that idles: what was known goes on."""
+    is_awake = pcie.pstate_before == 0 and pcie.pstate_after == 0
+    if pcie.generation is None or pcie.max_generation is None:
+        why = "this driver shows no PCIe generation"
+        yield Word(said=Said.NOT_SHOWN, reason=SPEED_REDUCED, part=part, detail=why)
+    elif is_awake:
+        slow = pcie.generation < pcie.max_generation
+        words = f"generation {pcie.generation} of {pcie.max_generation} while awake" if slow else ""
+        yield _word(SPEED_REDUCED, part, words)
+
+
+def _slot(pcie: Pcie, part: Part) -> Word:
+    own, system = pcie.device_max_generation, pcie.max_generation
+    limited = own is not None and system is not None and own > system
+    return _word(SLOT_LIMITED, part, f"generation {system}, the device {own}" if limited else "")
+
+
+def _counters(
+    pcie: Pcie, part: Part, growth: Growth, rates: Rates, settings: Mapping[str, Any]
+) -> Iterator[Word]:
+    for name, reason in COUNTERS.items():
+        value = pcie.counters.get(name)
+        if value is None:
+            if name == "replay":
+                why = "this driver counts no PCIe replays"
+                yield Word(said=Said.NOT_SHOWN, reason=reason, part=part, detail=why)
+            continue
+        key, window_s = f"{part.key()} {name}", settings["window_seconds"]
+        growth.count(part.key(), list(COUNTERS).index(name), key, value)
+        grown = rates.grown(key, 1000 * window_s)
+        evidence = (f"{name}={value}",)
+        if name == "replay":
+            at_most = most_errors(pcie.max_generation, pcie.width, window_s, settings["replay_percent"])
+            storm = grown > at_most
+            yield _word(reason, part, "its link repeats packets" if storm else "", evidence)
+        else:
+            least = max(1, settings["fatal_errors" if name == "fatal" else "nonfatal_errors"])
+            yield _word(reason, part, "counted by the GPU itself" if grown >= least else "", evidence)
+
+
+def _not_shown(part: Part, why: str) -> list[Word]:
+    return [Word(said=Said.NOT_SHOWN, reason=reason, part=part, detail=why) for reason in NVML_REASONS]
+
+
+def _word(reason: Reason, part: Part, bad: str, evidence: tuple[str, ...] = ()) -> Word:
+    said = Said.BAD if bad else Said.GOOD
+    return Word(said=said, reason=reason, part=part, detail=bad, evidence=evidence if bad else ())
