@@ -349,6 +349,16 @@ CHECK = Check(
         "gpu_errors_seconds": 180,
         "unknown_after_seconds": 90,
     },
+    why_settings={
+        "grace_seconds": "A driver that is upgraded, or loaded at boot, is away for minutes, with GPU Operator up to ten: "
+        "no node is taken out for that.",
+        "hung_seconds": "A call of NVML returns within a second, on a sick GPU in tens of them; the probe's own deadline is "
+        "shorter. After a minute, or in a second process, it does not return.",
+        "settle_seconds": "Two rounds, half a minute apart: one good answer between bad ones ends nothing.",
+        "gpu_errors_seconds": "Errors that name no cause (Unknown, InUse, Timeout) pass with the load that brings them; six "
+        "rounds in a row are no accident.",
+        "unknown_after_seconds": "Three rounds of half a minute: Unknown comes after three failed tries, as everywhere.",
+    },
     unknown_reasons=UNKNOWN_REASONS,
     restore=restore,
     single_look={"unknown_after_seconds": 0},

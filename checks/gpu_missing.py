@@ -318,8 +318,13 @@ CHECK = Check(
     memory_type=GpuMissingMemory,
     runbook=__doc__,
     default_settings={
-        "confirm_seconds": 90,  # both were read anew meanwhile, the bus once a minute
+        "confirm_seconds": 90,
         "unknown_after_seconds": 180,
+    },
+    why_settings={
+        "confirm_seconds": "The bus is read once a minute and NVML every half minute: after 90 seconds both were read anew, "
+        "so that a GPU which only one of them shows is no matter of who looked first.",
+        "unknown_after_seconds": "Three readings of the bus, one a minute: Unknown comes after three failed tries.",
     },
     unknown_reasons=(BUS_UNREAD, NOT_ASKED),
     restore=restore,

@@ -68,16 +68,16 @@ from checks.xid_story import DEFAULT_SETTINGS, NODE, Joins, Story
 
 TRIES_BEFORE_UNKNOWN = 3
 WHY_SETTINGS = {
-    "join_s": "Lines of one fault come within seconds; half a minute is what NVIDIA's flow for XID 48 with 63 and 64 and "
-    "the programs that read XID 154 use, whichever line comes first.",
-    "hold_s": "NVIDIA's decode table for XID 144 to 150 says to wait for the XID 154 of the same GPU; half a minute is the "
-    "wait in use, else the program is restarted. XID 45 waits as long for its cause.",
-    "poll_settles_s": "A round of NVML asks all GPUs one after the other and its deadline is of this order: a value "
-    "that was read just before an XID 154 came must not contradict it.",
-    "nvml_event_wait_s": "A kernel line is read within a second of being written. NVML's event for it comes at about the "
+    "join_seconds": "Lines of one fault come within seconds; half a minute is what NVIDIA's flow for XID 48 with 63 and 64 "
+    "and the programs that read XID 154 use, whichever line comes first.",
+    "hold_seconds": "NVIDIA's decode table for XID 144 to 150 says to wait for the XID 154 of the same GPU; half a minute "
+    "is the wait in use, else the program is restarted. XID 45 waits as long for its cause.",
+    "poll_settle_seconds": "A round of NVML asks all GPUs one after the other, on a busy node for seconds: a value that was "
+    "read just before an XID 154 came must not contradict it.",
+    "nvml_event_wait_seconds": "A kernel line is read within a second of being written, and NVML's event comes at about the "
     "same time; one that is alone for ten seconds stays alone: the log cannot be read, or records were lost.",
-    "nvml_event_same_s": "Line and event of one XID lie within milliseconds; a few seconds allow for a busy machine.",
-    "repeat_window_h": "XID 13 or 31 twice within a day on one GPU is what the field reads as a pattern.",
+    "nvml_event_same_seconds": "Line and event of one XID lie within milliseconds; a few seconds allow for a busy machine.",
+    "repeat_window_hours": "XID 13 or 31 twice within a day on one GPU is what the field reads as a pattern.",
     "repeat_pods": "One program fails for its own reasons; two that have nothing to do with each other, on one GPU, do not.",
 }
 
@@ -241,7 +241,7 @@ CHECK = Check(
     runbook=__doc__,
     default_settings=DEFAULT_SETTINGS,
     why_settings=WHY_SETTINGS,
-    single_look={"hold_s": 0, "nvml_event_wait_s": 0},
+    single_look={"hold_seconds": 0, "nvml_event_wait_seconds": 0},
     unknown_reasons=UNKNOWN_REASONS,
     restore=restore,
 )

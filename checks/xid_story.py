@@ -53,12 +53,12 @@ XID_EVENT = 8
 """The bit of an XID among NVML's events (nvmlEventTypeXidCriticalError)."""
 
 DEFAULT_SETTINGS: dict[str, Any] = {
-    "join_s": 30,
-    "hold_s": 30,
-    "poll_settles_s": 10,
-    "nvml_event_wait_s": 10,
-    "nvml_event_same_s": 5,
-    "repeat_window_h": 24,
+    "join_seconds": 30,
+    "hold_seconds": 30,
+    "poll_settle_seconds": 10,
+    "nvml_event_wait_seconds": 10,
+    "nvml_event_same_seconds": 5,
+    "repeat_window_hours": 24,
     "repeat_pods": 2,
 }
 
@@ -97,7 +97,7 @@ class Story:
         self.last_sequence = last_sequence
         self.pending = pending
         self.ledger = Ledger(findings, boot_id, omitted)
-        within = self._seconds("join_s")
+        within = self._seconds("join_seconds")
         self._lately = Lately(joins.lately)
         self._recoveries = Recoveries(
             self.ledger,
@@ -105,11 +105,11 @@ class Story:
             self._lately,
             joins.came_back,
             within=within,
-            settles=self._seconds("poll_settles_s"),
+            settles=self._seconds("poll_settle_seconds"),
         )
         self._incidents = Incidents(self.ledger, self._lately, within)
         self._waits = Waits(joins.holds, joins.told)
-        self._window = timedelta(hours=int(self._settings["repeat_window_h"]))
+        self._window = timedelta(hours=int(self._settings["repeat_window_hours"]))
         self._repeats = Repeats(
             (sight for sight in joins.sights if not self._dealt_with(_gpu(sight.pci), sight.at)), self._window
         )
@@ -161,22 +161,22 @@ class Story:
             (p.pci for p in self._present.values() if event.uuid and p.uuid == event.uuid), ""
         )
         if not self._dealt_with(_gpu(pci), event.seen_at):
-            same = self._seconds("nvml_event_same_s")
+            same = self._seconds("nvml_event_same_seconds")
             self._waits.tell(pci, event.data, event.seen_at, self._lately, same)
 
     def finish(self) -> str:
         """Draw what only time decides; say for what is still waited, in words."""
         now = self._context.now
-        over, telling = self._waits.telling(now, self._seconds("nvml_event_wait_s"))
+        over, telling = self._waits.telling(now, self._seconds("nvml_event_wait_seconds"))
         for told in over:
             self._count_told(told)
         pods = int(self._settings["repeat_pods"])
-        for sight, words in self._repeats.suspects(now, self._seconds("join_s"), pods):
+        for sight, words in self._repeats.suspects(now, self._seconds("join_seconds"), pods):
             self._suspect(sight, words)
         if self.ledger.omitted > self._omitted:
             lost = self.ledger.omitted - self._omitted
             self.ledger.see(FINDINGS_OMITTED, NODE, now, "", count=lost)
-        for hold in self._waits.holding(now, self._seconds("hold_s")):
+        for hold in self._waits.holding(now, self._seconds("hold_seconds")):
             return f"XID {hold.code} of the GPU at {hold.pci} waits for the line that explains it"
         for hold in telling:
             reason = XID_REASONS.get(hold.code)
@@ -314,7 +314,7 @@ class Story:
             return False
         if line.code == PREEMPTED:
             cause = line.caused_by
-            return cause is None or not self._lately.was(line.pci, cause, when, self._seconds("join_s"))
+            return cause is None or not self._lately.was(line.pci, cause, when, self._seconds("join_seconds"))
         return decoded is not None and decoded.awaits_recovery
 
     def _count_told(self, told: Hold) -> None:

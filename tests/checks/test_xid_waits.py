@@ -57,7 +57,7 @@ class TestHolding:
         assert machine.warnings == [reason]
 
     def test_a_single_look_waits_for_nothing(self, code: int, text: str, reason: str) -> None:
-        machine = Machine(settings={"hold_s": 0}).xid(1, code, text)
+        machine = Machine(settings={"hold_seconds": 0}).xid(1, code, text)
         assert (machine.judgement.not_yet, machine.warnings) == ("", [reason])
 
 
