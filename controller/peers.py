@@ -14,7 +14,7 @@ a majority that comes and goes, or a fleet that joins, is no storm of writes.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -41,20 +41,16 @@ Kind = tuple[str, str, str]
 class _Votes:
     """What the nodes of one kind show; a node's own vote is taken out when it is asked about."""
 
-    def __init__(self) -> None:
-        self.voters: set[str] = set()
-        self._ports: Counter[int] = Counter()
-        self._rates: Counter[int] = Counter()
+    def __init__(self, shown: Mapping[str, FabricPorts]) -> None:
+        self._shown = shown
+        # The two most common: one vote less can make only the second of them the first.
+        self._ports = Counter(one.active for one in shown.values()).most_common(2)
+        self._rates = Counter(one.rate_mbps for one in shown.values()).most_common(2)
 
-    def enter(self, node: str, shown: FabricPorts) -> None:
-        self.voters.add(node)
-        self._ports[shown.active] += 1
-        self._rates[shown.rate_mbps] += 1
-
-    def of_others(self, node: str, shown: FabricPorts | None, kind: Kind) -> Peers | None:
+    def of_others(self, node: str, kind: Kind) -> Peers | None:
         """Give what more than half of the others share, or None."""
-        mine = shown if node in self.voters else None
-        counted = len(self.voters) - (mine is not None)
+        mine = self._shown.get(node)
+        counted = len(self._shown) - (mine is not None)
         if counted < LEAST:
             return None
         ports = _majority(self._ports, None if mine is None else mine.active, counted)
@@ -77,8 +73,7 @@ def expectations(looked: Survey, busy: Iterable[str]) -> tuple[list[WriteExpecte
         expected = _expected(looked, name, spec.expected)
         peers, due = spec.peers, None
         if name in kinds:
-            shown = looked.fleet.healths[name].status.fabric_ports
-            found = votes[kinds[name]].of_others(name, shown, kinds[name]) if kinds[name] in votes else None
+            found = votes[kinds[name]].of_others(name, kinds[name]) if kinds[name] in votes else None
             peers, due = _settled(spec.peers, found, looked.now)
         times += [due] if due is not None else []
         if (expected, peers) == (spec.expected, spec.peers):
@@ -106,17 +101,18 @@ def _kind(looked: Survey, node: Node) -> Kind | None:
 
 def _models(health: NodeHealth) -> str:
     """Name the GPUs as gpu-feature-discovery does, whose label stands in where the driver names none."""
-    return ",".join(sorted({part.model.replace(" ", "-") for part in health.status.parts if part.model}))
+    models = {part.model for part in health.status.parts} - {""}
+    return ",".join(sorted(models)).replace(" ", "-")
 
 
 def _votes(looked: Survey, kinds: dict[str, Kind]) -> dict[Kind, _Votes]:
-    votes: dict[Kind, _Votes] = {}
+    votes: dict[Kind, dict[str, FabricPorts]] = {}
     for name, kind in kinds.items():
         health, verdict = looked.fleet.healths[name], looked.verdicts[name]
         shown = health.status.fabric_ports
         if shown is not None and verdict.fresh and verdict.usable and _is_read(health):
-            votes.setdefault(kind, _Votes()).enter(name, shown)
-    return votes
+            votes.setdefault(kind, {})[name] = shown
+    return {kind: _Votes(given) for kind, given in votes.items()}
 
 
 def _is_read(health: NodeHealth) -> bool:
@@ -124,9 +120,9 @@ def _is_read(health: NodeHealth) -> bool:
     return all(source.readable for source in health.status.sources if source.name == INFINIBAND)
 
 
-def _majority(shown: Counter[int], mine: int | None, counted: int) -> int | None:
-    """Give the value of more than half of the others. One vote less can make only the second most common the first."""
-    for value, votes in shown.most_common(2):
+def _majority(leading: Sequence[tuple[int, int]], mine: int | None, counted: int) -> int | None:
+    """Give the value of more than half of the others, `mine` taken out."""
+    for value, votes in leading:
         if 2 * (votes - (value == mine)) > counted:
             return value
     return None
@@ -148,7 +144,9 @@ def _settled(held: Peers | None, found: Peers | None, now: datetime) -> tuple[Pe
 def _expected(looked: Survey, name: str, held: Expected | None) -> Expected | None:
     """Give what the policy in force says of this node, beside what a person wrote by hand."""
     terms = looked.terms_on.get(name)
-    if terms is None and (held is None or _is_known(looked, held)):
+    if held is None and (terms is None or not terms.expected):
+        return None
+    if terms is None and held is not None and _is_known(looked, held):
         return held  # the policy stands and cannot be read now: its last word counts meanwhile
     before = held or Expected()
     said = _said(terms, looked.fleet.nodes[name]) if terms is not None else Expected()

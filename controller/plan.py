@@ -21,7 +21,7 @@ from controller.peers import expectations
 from controller.phases_reset import owed
 from controller.policy_status import policy_statuses
 from controller.silence import silence
-from controller.steps import Delete, Open, Quarantine, Save, Step, WriteSpec
+from controller.steps import Delete, Open, Quarantine, Save, Step, WriteExpected, WriteSpec
 from controller.survey import Survey, survey
 from controller.view import Fleet
 from kube.remediation import Phase, Remediation
@@ -33,6 +33,7 @@ OPENED_AT_ONCE = (
 MOVED_ON_AT_LEAST = 2
 DELETED_AT_ONCE = 50
 _CROWDED = timedelta(milliseconds=20)
+_STORM = 8  # so many nodes to take out at once: whatever else takes time waits
 
 _ORDER = {
     Phase.REVALIDATING: 0,
@@ -81,8 +82,7 @@ def plan(fleet: Fleet, now: datetime) -> Plan:
     silenced, next_silence = silence(looked)
     saved, next_numbers = policy_statuses(looked)
     deleted, next_delete = _old(looked)
-    busy = [step.node for step in taken if isinstance(step, WriteSpec)]
-    expected, next_expected = expectations(looked, busy)
+    expected, next_expected = _hints(looked, taken)
     steps = [*taken, *put_back_orphans(looked), *silenced, *saved, *deleted, *expected]
     times += [next_silence, next_numbers, next_delete, next_expected]
     return Plan(
@@ -90,6 +90,13 @@ def plan(fleet: Fleet, now: datetime) -> Plan:
         explanations={**_other_lines(looked), **lines},
         recheck_at=min((at for at in times if at is not None and at > now), default=None),
     )
+
+
+def _hints(looked: Survey, taken: Sequence[Step]) -> tuple[list[WriteExpected], datetime | None]:
+    """Say what nodes should hold, but for those whose spec is written anyway. A storm brings the next plan at once."""
+    if sum(isinstance(step, Open | Quarantine) for step in taken) > _STORM:
+        return [], None
+    return expectations(looked, [step.node for step in taken if isinstance(step, WriteSpec)])
 
 
 def _in_order(remediations: Iterable[Remediation]) -> list[Remediation]:

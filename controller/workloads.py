@@ -6,12 +6,14 @@ controller starts it on. So where one owner's pods held the part on three nodes 
 further ones would be repaired for is held, and one page says so. Containment goes on: only drains and repairs wait.
 
 Cause: an XID that the catalogue lays to programs, driver or firmware; all of a program's own (13, 31, 43, 45 and their like)
-are one cause, since one broken program shows now this one and now that. Never one of memory, links, bus or board: a job on a
-thousand GPUs meets three such faults in a day, and no program causes them.
+are one cause, since one broken program shows now this one and now that. What the driver then asks for (XID 154) has the
+cause that it names. Never one of memory, links, bus or board: a job on a thousand GPUs meets three such faults in a day, and
+no program causes them.
 
 Owner: the controller of the pod, as long as the pod can be seen; that is written down in the Remediation. Where the pod was
-gone before, its name less what Kubernetes itself appends (ordinal, index, hash, five random letters of an alphabet without
-vowels, k8s.io/apimachinery/pkg/util/rand): a wrong guess holds a repair, and a person lets it go.
+gone before, its own name must do. Either less the endings that Kubernetes gives names (`workload_of`), so that a pod that is
+gone has the owner of one that is there, and a CronJob's next Job is no other program. A wrong guess holds a repair, and a
+person lets it go. Where pods of several owners share the part, none of them is suspected.
 
 It has no memory of its own: it follows from NodeHealths and Remediations, and what an incident is held for stands in it.
 """
@@ -24,7 +26,10 @@ from functools import cache
 import msgspec
 
 from checks.finding import Severity
+from checks.recovery import CODE as RECOVERY_CODE
 from checks.xid_catalog import Category, catalog
+from checks.xid_recovery import RECOVERY_REASONS
+from checks.xid_repeats import SEVERAL, workload_of
 from controller.assess import Key, key, part_key
 from controller.terms import Terms
 from controller.view import Fleet
@@ -35,15 +40,11 @@ from kube.types import Pod
 APPLICATION = "XIDs of the application"
 NODES_NAMED = 5
 _XID = "GpuXidError"
-_MAY_BE_CAUSED = (Category.DRIVER, Category.FIRMWARE)
+_MAY_BE_CAUSED = (Category.APP, Category.DRIVER, Category.FIRMWARE)
+_RECOVERIES = frozenset(reason.name for reason in RECOVERY_REASONS.values())
 _HOLDERS_LIMIT = 20
 
-_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
-_GENERATED = re.compile(rf"(?:-\d+)?-{_RANDOM}{{5}}$")
-_TEMPLATE_HASH = re.compile(rf"-{_RANDOM}{{6,10}}$")
-_ORDINAL = re.compile(r"-\d+$")
-_JOB_SET = "jobset.sigs.k8s.io/jobset-name"
-_POD_TEMPLATE_HASH = "pod-template-hash"
+_SEEN = re.compile(r"\bXID (\d{1,3})\b")
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,8 @@ def traces(fleet: Fleet, since: datetime) -> Traces:
         incidents.setdefault(one.spec.node_name, []).append(one)
     seen: dict[Trace, list[tuple[datetime, str]]] = {}
     on: dict[str, dict[Key, Trace]] = {}
-    for name in sorted(fleet.healths.keys() | incidents.keys()):
+    shown = {name for name, health in fleet.healths.items() if health.status.findings}
+    for name in sorted(shown | incidents.keys()):
         found = _found(fleet, name, incidents.get(name, ()))
         if not any(finding.holder for finding in found.values()):
             continue
@@ -109,29 +111,33 @@ def suspect(
 
 def with_holders(status: RemediationStatus, pods: Iterable[Pod]) -> RemediationStatus:
     """Write down who owns the pods that held the sick parts, as long as they can be seen."""
-    known = {row.pod for row in status.holders}
-    wanted = {finding.holder for finding in status.evidence} - known - {""}
-    if not wanted:
+    wanted = {pod for finding in status.evidence for pod in pods_of(finding)}
+    wanted -= {row.pod for row in status.holders}
+    if not wanted or len(status.holders) >= _HOLDERS_LIMIT:
         return status
-    found = [(_name(pod), pod) for pod in pods if _name(pod) in wanted]
-    rows = [
-        *status.holders,
-        *(HeldBy(pod=name, owner=_owner(pod)) for name, pod in sorted(found, key=_first)),
-    ]
-    if len(rows) == len(status.holders) or len(status.holders) >= _HOLDERS_LIMIT:
+    found = sorted((_name(pod), _owner(pod)) for pod in pods if _name(pod) in wanted)
+    if not found:
         return status
-    return msgspec.structs.replace(status, holders=tuple(rows[:_HOLDERS_LIMIT]))
+    rows = (*status.holders, *(HeldBy(pod=pod, owner=owner) for pod, owner in found))
+    return msgspec.structs.replace(status, holders=rows[:_HOLDERS_LIMIT])
+
+
+def pods_of(finding: HealthFinding) -> tuple[str, ...]:
+    """Name the pods that held the part, as namespace/name; none where they are not all named."""
+    if not finding.holder or SEVERAL in finding.holder:
+        return ()
+    return tuple(finding.holder.split(", "))
 
 
 def cause_of(finding: HealthFinding) -> str:
     """Name what a workload may have done to show this finding; empty where it cannot have."""
-    return _causes().get(finding.reason, "") if finding.condition == _XID else ""
-
-
-def stem_of(pod: str) -> str:
-    """Guess the owner's name from a pod's: less what Kubernetes appends."""
-    stem, generated = _GENERATED.subn("", pod)
-    return _TEMPLATE_HASH.sub("", stem) if generated else _ORDINAL.sub("", pod)
+    if finding.condition != _XID:
+        return ""
+    if finding.reason not in _RECOVERIES:
+        return _by_reason().get(finding.reason, "")
+    codes = [int(code) for code in _SEEN.findall(finding.detail) if int(code) != RECOVERY_CODE]
+    causes = [_by_reason().get(catalog()[code].reason, "") if code in catalog() else "" for code in codes]
+    return causes[0] if causes and all(causes) else ""
 
 
 def hold_words(found: Suspect, within: timedelta) -> str:
@@ -157,9 +163,8 @@ def _owners(
     fleet: Fleet, name: str, found: Iterable[HealthFinding], incidents: Iterable[Remediation]
 ) -> dict[str, str]:
     """Name the owner of every pod that held a part."""
-    wanted = {finding.holder for finding in found} - {""}
-    owners = {pod: f"{pod.partition('/')[0]}/{stem_of(pod.partition('/')[2])}" for pod in wanted}
-    owners.update((_name(pod), _owner(pod)) for pod in fleet.pods.get(name, ()) if _name(pod) in wanted)
+    owners = {pod: workload_of(pod) for finding in found for pod in pods_of(finding)}
+    owners.update((_name(pod), _owner(pod)) for pod in fleet.pods.get(name, ()) if _name(pod) in owners)
     owners.update((row.pod, row.owner) for one in incidents for row in one.status.holders)
     return owners
 
@@ -168,7 +173,8 @@ def _clean(found: Mapping[Key, HealthFinding], owners: Mapping[str, str]) -> Ite
     """Give the findings that a workload explains, on parts where nothing else stands that it does not explain."""
     by_part: dict[str, list[tuple[Key, HealthFinding, str]]] = {}
     for finding_key, finding in found.items():
-        owner = owners.get(finding.holder, "") if cause_of(finding) else ""
+        suspects = {owners[pod] for pod in pods_of(finding)} if cause_of(finding) else set()
+        owner = suspects.pop() if len(suspects) == 1 else ""
         by_part.setdefault(part_key(finding.part), []).append((finding_key, finding, owner))
     for rows in by_part.values():
         faults = {owner for _, finding, owner in rows if finding.severity == Severity.FAULT}
@@ -178,32 +184,15 @@ def _clean(found: Mapping[Key, HealthFinding], owners: Mapping[str, str]) -> Ite
 
 
 def _owner(pod: Pod) -> str:
-    """Name the controller of a pod, or the pod itself where it has none; namespaced.
-
-    A ReplicaSet is one revision of its Deployment and a Job one part of its JobSet: their owner is meant.
-    """
-    labels = pod.metadata.labels
-    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-    name = pod.metadata.name if owner is None else owner.name
-    if owner is not None and owner.kind == "ReplicaSet":
-        name = name.removesuffix(f"-{labels.get(_POD_TEMPLATE_HASH, '')}")
-    if owner is not None and owner.kind == "Job":
-        name = labels.get(_JOB_SET, name)
-    return f"{pod.metadata.namespace}/{name}"
+    owner = next((one.name for one in pod.metadata.owner_references if one.controller), pod.metadata.name)
+    return workload_of(f"{pod.metadata.namespace}/{owner}")
 
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _first(row: tuple[str, Pod]) -> str:
-    return row[0]
-
-
 @cache
-def _causes() -> Mapping[str, str]:
-    return {
-        xid.reason: APPLICATION if xid.category is Category.APP else xid.reason
-        for xid in catalog().values()
-        if xid.category is Category.APP or xid.category in _MAY_BE_CAUSED
-    }
+def _by_reason() -> Mapping[str, str]:
+    caused = (xid for xid in catalog().values() if xid.category in _MAY_BE_CAUSED)
+    return {xid.reason: APPLICATION if xid.category is Category.APP else xid.reason for xid in caused}

@@ -11,7 +11,7 @@ from checks.finding import Action, Effect, Severity, Urgency
 from controller.case import WORKLOAD
 from controller.explain import explain
 from controller.plan import plan
-from controller.workloads import APPLICATION, cause_of, stem_of
+from controller.workloads import APPLICATION, cause_of
 from kube.nodehealth import HealthFinding
 from kube.policy import BreakerPolicy, BudgetPolicy, Mode, RemediationPolicy, WorkloadPolicy
 from kube.remediation import WORKLOAD_ACKNOWLEDGED, Phase, RemediationStatus
@@ -108,6 +108,28 @@ def nobody(world: Cluster) -> None:
     world.fail(*THREE, holder="")
 
 
+def shared(world: Cluster) -> None:
+    world.fail(*THREE, holder="ml/llm-0, web/chat-7d9fbb4c6b-x7k2p")
+
+
+def unnamed(world: Cluster) -> None:
+    world.fail(*THREE, holder="ml/llm-0 and 3 more")
+
+
+def replicas(world: Cluster) -> None:
+    world.fail(*THREE, holder="ml/llm-0, ml/llm-1")
+
+
+def recovery(world: Cluster) -> None:
+    """The driver says in an XID 154 what it wants after the 119."""
+    for node in THREE:
+        world.now += HOUR
+        gsp = world.gsp(node)
+        asked = msgspec.structs.replace(gsp, reason="RecoveryGpuReset", detail="XID 154, after XID 119")
+        world.fault(node, gsp, asked)
+        world.after()
+
+
 def one_node(world: Cluster) -> None:
     for index in range(3):
         world.fail("gpu-1", part=make.finding(index=index).part)
@@ -157,6 +179,10 @@ def drill(world: Cluster) -> None:
     ("happens", "held"),
     [
         pytest.param(same, ["gpu-3"], id="the same on three nodes"),
+        pytest.param(replicas, ["gpu-3"], id="its replicas share the part"),
+        pytest.param(recovery, ["gpu-3"], id="with what the driver asks for after it"),
+        pytest.param(shared, [], id="pods of two owners share the part"),
+        pytest.param(unnamed, [], id="not all of its pods are named"),
         pytest.param(apart, [], id="the third more than a day later"),
         pytest.param(owners, [], id="three owners"),
         pytest.param(namespaces, [], id="three namespaces"),
@@ -337,21 +363,19 @@ def test_a_drain_that_began_goes_on_and_its_repair_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "stem"),
+    ("detail", "cause"),
     [
-        pytest.param("llm-0", "llm", id="StatefulSet"),
-        pytest.param("llm-x7k2p", "llm", id="Job"),
-        pytest.param("llm-17-x7k2p", "llm", id="indexed Job"),
-        pytest.param("llm-7d9fbb4c6b-x7k2p", "llm", id="Deployment"),
-        pytest.param("llm-worker-3", "llm-worker", id="a training operator's replica"),
-        pytest.param("my-class", "my-class", id="a word has vowels"),
-        pytest.param("llm", "llm", id="nothing appended"),
-        pytest.param("7", "7", id="a number alone"),
+        pytest.param("XID 154, after XID 119", "Xid119GspTimeout", id="what it names"),
+        pytest.param("XID 154, after XID 31, XID 119", APPLICATION, id="the first of them"),
+        pytest.param("XID 154, after XID 119, XID 48", "", id="one that no program causes"),
+        pytest.param("NVML, without another XID near it", "", id="nothing named"),
+        pytest.param("XID 154, after XID 999", "", id="a code that is not known"),
     ],
 )
-def test_a_pods_name_less_what_kubernetes_appends(pod: str, stem: str) -> None:
-    """Only where the pod itself could not be asked any more."""
-    assert stem_of(pod) == stem
+def test_what_the_driver_asks_for_has_the_cause_that_it_names(detail: str, cause: str) -> None:
+    """XID 154 sums up others, and says which."""
+    asked = msgspec.structs.replace(make.finding("RecoveryGpuReset"), detail=detail)
+    assert cause_of(asked) == cause
 
 
 @pytest.mark.parametrize(
