@@ -70,7 +70,9 @@ def fabric_words(gpu: GpuReading, health: GpuHealth, part: Part, *, alone: bool)
     """Say of a GPU how it stands with its fabric."""
     fabric = health.fabric
     if fabric is None:
-        missing = group_missing(health, "fabric", FABRIC_NOT_READY, part, "the state of its fabric")
+        missing = group_missing(
+            health, "fabric", FABRIC_NOT_READY, part, "the state of its fabric", always_asked=True
+        )
         yield from _not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
     elif fabric.state == NOT_SUPPORTED:
         yield from _not_shown(part, "this GPU belongs to no fabric")

@@ -163,7 +163,12 @@ class _Look:
         )
         if one.health.nvlinks is not None:
             words += error_words(
-                one.health.nvlinks, one.part, self.growth, self.rates, self._context.settings
+                one.health.nvlinks,
+                one.part,
+                self.growth,
+                self.rates,
+                self._context.settings,
+                one.health.errors.get("nvlinks"),
             )
         return words
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from checks.finding import Part, Reason
-from checks.gpu_health import NvLink, NvLinks
+from checks.gpu_health import NvLink, NvLinks, NvmlRefusal
 from checks.growth import Growth
 from checks.nvlink_expected import is_active
 from checks.nvlink_reasons import ERRORS_FEW, LINK_ERRORS
@@ -29,11 +29,19 @@ MOST_EVIDENCE = 8
 
 
 def error_words(
-    links: NvLinks, part: Part, growth: Growth, rates: Rates, settings: Mapping[str, Any]
+    links: NvLinks,
+    part: Part,
+    growth: Growth,
+    rates: Rates,
+    settings: Mapping[str, Any],
+    refusal: NvmlRefusal | None,
 ) -> Iterator[Word]:
-    """Take all counters of a GPU's links, and say which of them grew too much."""
+    """Take all counters of a GPU's links, and say which of them grew too much.
+
+    `refusal` is the error that a call about its links gave: what that kept back is not known to be well.
+    """
     told = [link for link in links.links if link.counters]
-    if not told:
+    if not told and refusal is None:
         why = "this GPU or driver tells no NVLink errors"
         for reason in (LINK_ERRORS, ERRORS_FEW):
             yield Word(said=Said.NOT_SHOWN, reason=reason, part=part, detail=why)
@@ -52,7 +60,11 @@ def error_words(
                     few.setdefault(name, []).append(link.index)
         for name in _bad_rates(link, settings["effective_ber_exponent"]):
             many.setdefault(name, []).append(link.index)
-    yield _word(LINK_ERRORS, part, many, told)
+    if refusal is not None and not many:
+        why = f"its NVLinks: {refusal.call} gives {refusal.name} ({refusal.code})"
+        yield Word(said=Said.UNREADABLE, reason=LINK_ERRORS, part=part, detail=why)
+    else:
+        yield _word(LINK_ERRORS, part, many, told)
     yield _word(ERRORS_FEW, part, few, told)
 
 

@@ -66,12 +66,20 @@ def hear_whole_rounds(
                 polled.fail(spoken(heard).why, TRIES_BEFORE_UNKNOWN if isinstance(heard, NvmlReleased) else 1)
 
 
-def group_missing(health: GpuHealth, group: str, reason: Reason, part: Part, what: str) -> Word:
-    """Give the word for a group that was not told: unreadable where its call gave an error, else not shown."""
+def group_missing(
+    health: GpuHealth, group: str, reason: Reason, part: Part, what: str, *, always_asked: bool = False
+) -> Word:
+    """Give the word for a group that was not told: unreadable where its call gave an error, else not shown.
+
+    `always_asked`: a group that is told to be neither refused nor absent was not asked by mistake, which is no proof of
+    anything.
+    """
     refusal = health.errors.get(group)
     if refusal is not None:
         detail = f"{what}: {refusal.call} gives {refusal.name} ({refusal.code})"
         return Word(said=Said.UNREADABLE, reason=reason, part=part, detail=detail)
+    if always_asked and group not in health.absent:
+        return Word(said=Said.UNREADABLE, reason=reason, part=part, detail=f"{what}: nobody asked for it")
     return Word(
         said=Said.NOT_SHOWN, reason=reason, part=part, detail=f"this GPU or driver does not show {what}"
     )

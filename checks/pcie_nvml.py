@@ -48,7 +48,7 @@ def nvml_words(
     """Say what NVML's round says of one GPU. `is_guest`: in a virtual machine what the system can do is made up."""
     pcie = health.pcie
     if pcie is None:
-        missing = group_missing(health, "pcie", WIDTH_REDUCED, part, "its PCIe link")
+        missing = group_missing(health, "pcie", WIDTH_REDUCED, part, "its PCIe link", always_asked=True)
         yield from _not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
     elif is_by_c2c(pcie):
         yield from _not_shown(part, C2C)
@@ -61,16 +61,18 @@ def nvml_words(
 
 
 def _width(health: GpuHealth, pcie: Pcie, part: Part) -> Word:
-    if pcie.width in WIDTHS and pcie.max_width in WIDTHS:
-        narrow = f"x{pcie.width} of x{pcie.max_width} on its link" if pcie.width < pcie.max_width else ""
-        return _word(WIDTH_REDUCED, part, narrow)
-    if "pcie" in health.errors or pcie.width is not None:
-        refusal = health.errors.get("pcie")
-        told = f"{refusal.call} gives {refusal.name}" if refusal is not None else f"NVML tells x{pcie.width}"
-        return Word(said=Said.UNREADABLE, reason=WIDTH_REDUCED, part=part, detail=f"its PCIe width: {told}")
-    return Word(
-        said=Said.NOT_SHOWN, reason=WIDTH_REDUCED, part=part, detail="this driver shows no PCIe link width"
-    )
+    """Say how wide the link is. An error of any call about the link stands here, once for all that it kept back."""
+    refusal = health.errors.get("pcie")
+    is_told = pcie.width in WIDTHS and pcie.max_width in WIDTHS
+    if pcie.width in WIDTHS and pcie.max_width in WIDTHS and pcie.width < pcie.max_width:
+        return _word(WIDTH_REDUCED, part, f"x{pcie.width} of x{pcie.max_width} on its link")
+    if is_told and refusal is None:
+        return _word(WIDTH_REDUCED, part, "")
+    if refusal is None and pcie.width is None:
+        why = "this driver shows no PCIe link width"
+        return Word(said=Said.NOT_SHOWN, reason=WIDTH_REDUCED, part=part, detail=why)
+    told = f"{refusal.call} gives {refusal.name}" if refusal is not None else f"NVML tells x{pcie.width}"
+    return Word(said=Said.UNREADABLE, reason=WIDTH_REDUCED, part=part, detail=f"its PCIe link: {told}")
 
 
 def _speed(pcie: Pcie, part: Part) -> Iterator[Word]:

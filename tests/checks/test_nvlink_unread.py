@@ -36,6 +36,17 @@ from tests.checks.nvlink import A100_PCIE, B200, DOWN, H100, READY, eight, gpu, 
             id="fabric",
         ),
         pytest.param(
+            gpu(
+                0,
+                links(),
+                errors={"nvlinks": NvmlRefusal(call="nvmlDeviceGetFieldValues", code=999, name="X")},
+            ),
+            "its NVLinks: nvmlDeviceGetFieldValues gives X (999)",
+            id="a part of what links say",
+        ),
+        pytest.param(gpu(0, None), "its NVLinks: nobody asked for it", id="links that nobody asked for"),
+        pytest.param(gpu(0, links(), None), "the state of its fabric: nobody asked", id="fabric, neither"),
+        pytest.param(
             gpu(0, NvLinks(count=18, links=(NvLink(index=0),))),
             "the state of link 0 cannot be read",
             id="a state",

@@ -309,6 +309,11 @@ def test_speeds_in_sysfs_can_be_switched_off() -> None:
             id="a call",
         ),
         pytest.param(
+            (bus(), nvml.read(gpu(errors={"pcie": NvmlRefusal(call="nvmlX", code=999, name="Unknown")}))),
+            "its PCIe link: nvmlX gives Unknown",
+            id="one call of several",
+        ),
+        pytest.param(
             (
                 bus(NVSWITCH, speed=None, errors=("current_link_speed: Invalid argument",)),
                 told(),
