@@ -78,7 +78,7 @@ def traces(fleet: Fleet, since: datetime) -> Traces:
     on: dict[str, dict[Key, Trace]] = {}
     shown = {name for name, health in fleet.healths.items() if health.status.findings}
     for name in sorted(shown | incidents.keys()):
-        found = _found(fleet, name, incidents.get(name, ()))
+        found = _found(fleet, name, incidents.get(name, ()), since)
         if not any(finding.holder for finding in found.values()):
             continue
         owners = _owners(fleet, name, found.values(), incidents.get(name, ()))
@@ -150,9 +150,12 @@ def hold_words(found: Suspect, within: timedelta) -> str:
     )
 
 
-def _found(fleet: Fleet, name: str, incidents: Iterable[Remediation]) -> dict[Key, HealthFinding]:
-    """Give what the node shows now, warnings too, and what its incidents were about."""
-    found = {key(f): f for one in incidents for f in (*one.spec.evidence, *one.status.evidence)}
+def _found(
+    fleet: Fleet, name: str, incidents: Iterable[Remediation], since: datetime
+) -> dict[Key, HealthFinding]:
+    """Give what the node shows now, warnings too, and what its incidents were lately about."""
+    latched = (f for one in incidents for f in (*one.spec.evidence, *one.status.evidence))
+    found = {key(f): f for f in latched if f.first_seen > since}
     node, health = fleet.nodes.get(name), fleet.healths.get(name)
     if node is not None and health is not None and health.status.node_uid == node.metadata.uid:
         found.update((key(finding), finding) for finding in health.status.findings)

@@ -161,6 +161,19 @@ def unclean_witness(world: Cluster) -> None:
     world.fail("gpu-2", "gpu-3")
 
 
+def long_ago(world: Cluster) -> None:
+    """The first node's GPU had an ECC fault last week, which was repaired."""
+    ecc = world.seen("gpu-1", condition="GpuEccFault", reason="UncorrectableEcc", action=Action.RESET_GPU)
+    world.fault("gpu-1", ecc)
+    world.after()
+    one = world.of("gpu-1")
+    closed = msgspec.structs.replace(one.status, phase=Phase.RETURNED, closed_at=world.now)
+    world.remediations[one.metadata.name] = msgspec.structs.replace(one, status=closed)
+    world.well("gpu-1")
+    world.after(days=6)
+    world.fail(*THREE)
+
+
 def elsewhere(world: Cluster) -> None:
     """Another GPU of the third node is sick, and has to be repaired whatever the workload did."""
     world.fail("gpu-1", "gpu-2")
@@ -192,6 +205,7 @@ def drill(world: Cluster) -> None:
         pytest.param(causes, [], id="another cause"),
         pytest.param(unclean, [], id="its part shows more"),
         pytest.param(unclean_witness, [], id="a witness's part shows more"),
+        pytest.param(long_ago, ["gpu-3"], id="a witness's part was repaired long ago"),
         pytest.param(elsewhere, [], id="another part of the node is sick"),
         pytest.param(drill, [], id="drills tell nothing about what is real"),
     ],
