@@ -7,11 +7,15 @@ import msgspec
 INFINIBAND = "infiniband"
 """The `source` of these readings, and of their failure."""
 
+EFA_VENDOR = 0x1D0F
+
 
 class PortReading(msgspec.Struct, frozen=True, kw_only=True):
     """One port. Text as the file has it, stripped, empty where the file is absent; `errors` by the file's name.
 
-    `counters` by name, `hw_counters` alike; a file that reads `N/A ...` or fails is in `errors` alone.
+    `counters` by name, `hw_counters` alike. A counter that reads `N/A ...`, or that was once refused (EINVAL) and is not
+    read again, stands in `not_shown` with the reason; one that could not be read stands in `errors`; one that is in none
+    of them does not exist here.
     """
 
     number: int
@@ -23,13 +27,14 @@ class PortReading(msgspec.Struct, frozen=True, kw_only=True):
     sm_lid: str = ""
     counters: dict[str, int] = {}
     hw_counters: dict[str, int] = {}
+    not_shown: dict[str, str] = {}
     errors: dict[str, str] = {}
 
 
 class Netdev(msgspec.Struct, frozen=True, kw_only=True):
     """One network interface of an RDMA device.
 
-    `bond`: the bond it is a leg of; `default_route`: it (or its bond) has one.
+    `bond`: the bond it is a leg of; `default_route`: it (or its bond, or another interface above it) has one.
     """
 
     name: str
@@ -44,7 +49,8 @@ class Netdev(msgspec.Struct, frozen=True, kw_only=True):
 class HcaReading(msgspec.Struct, frozen=True, kw_only=True):
     """One RDMA device. `pci` is its address with function. `virtual`: its PCI device has `physfn`; `subfunction`: it is one.
 
-    `legs` are the legs of its bond as (interface, up), where it is bonded.
+    `legs` are the legs of its bond as (interface, up), where it is bonded. `role` is what the configuration says that it is
+    for: compute, storage, management, or empty. `left_out` says why its ports were not read.
     """
 
     name: str
@@ -59,18 +65,36 @@ class HcaReading(msgspec.Struct, frozen=True, kw_only=True):
     numa: int | None = None
     virtual: bool = False
     subfunction: bool = False
+    role: str = ""
+    left_out: str = ""
     netdevs: tuple[Netdev, ...] = ()
     legs: tuple[tuple[str, bool], ...] = ()
     ports: tuple[PortReading, ...] = ()
     errors: dict[str, str] = {}
 
+    @property
+    def is_efa(self) -> bool:
+        """Whether it is Amazon's Elastic Fabric Adapter, whose driver says ACTIVE whatever the link does."""
+        return self.vendor == EFA_VENDOR
+
+
+class PciHca(msgspec.Struct, frozen=True, kw_only=True):
+    """One PCI device that is an InfiniBand controller (class 0x0207), a Mellanox NIC or an EFA, whatever has bound it."""
+
+    pci: str
+    infiniband: bool = False
+    driver: str = ""
+
 
 class InfinibandRead(msgspec.Struct, frozen=True, kw_only=True, tag="infiniband"):
-    """All RDMA devices, by name. `pci_hcas`: addresses of PCI devices of class InfiniBand or of Mellanox/EFA NICs, with or
-    without an RDMA device. `gpu_numa`: the NUMA nodes of the GPUs.
+    """All RDMA devices, by name. `pci_hcas`: the physical PCI devices, with or without an RDMA device.
+
+    `gpu_numa`: the NUMA nodes of the GPUs. `exclusive`: RDMA devices are handed to one network namespace each, so that one
+    which a pod has is not seen here.
     """
 
     seen_at: datetime
     devices: tuple[HcaReading, ...] = ()
-    pci_hcas: tuple[str, ...] = ()
+    pci_hcas: tuple[PciHca, ...] = ()
     gpu_numa: tuple[int, ...] = ()
+    exclusive: bool = False

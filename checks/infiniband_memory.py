@@ -1,0 +1,60 @@
+"""What the check of the RDMA ports keeps between looks and over restarts of the agent; all of it belongs to one boot."""
+
+from datetime import datetime
+
+import msgspec
+
+from checks.polled import PolledMemory, Said
+from checks.rates import Series
+
+MOST_PORTS = 128
+"""More than any machine holds; AWS p5 has 32 EFA devices, and virtual functions are not read."""
+
+
+class PortMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """One port. `active`: it was so at some look of this boot. `layer`: its first link layer. `down_at_ms`: when it was
+    first seen down, by the watched time, where it is down now. `outages`: how often it was seen down for long and then
+    active.
+    """
+
+    active: bool = False
+    layer: str = ""
+    down_at_ms: int | None = None
+    outages: int = 0
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of the compute fabric that was seen in this boot."""
+
+    pci: str = ""
+    guid: str = ""
+    ports: int = 1
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What the compute fabric showed since `at`: active ports, and the rate that most of them have (0: not known)."""
+
+    active: int
+    rate_mbps: int
+    at: datetime
+
+
+class InfinibandMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """`short`, `hour` and `long` are counters by `<port> <counter>`, for windows of minutes, an hour and half a day.
+
+    `shown` is what stands now; `validated` what stood when all was well and as many as expected were there.
+    `links` is what the newest look at the PCI bus said of each device's link, by address: what kind of word, and the word.
+    `here`: the node has, or had in this boot, a port of the compute fabric or of a storage rail.
+    """
+
+    polled: PolledMemory = PolledMemory()
+    short: dict[str, Series] = {}
+    hour: dict[str, Series] = {}
+    long: dict[str, Series] = {}
+    ports: dict[str, PortMemory] = {}
+    devices: dict[str, DeviceMemory] = {}
+    routed: tuple[str, ...] = ()
+    links: dict[str, tuple[Said, str]] = {}
+    here: bool = False
+    shown: Shown | None = None
+    validated: Shown | None = None

@@ -1,0 +1,453 @@
+"""Who says what is expected, which ports count, which devices are missing, and what the node shows of itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from checks.check import Context
+from checks.infiniband import CHECK, shown, validated
+from checks.infiniband_expected import Expected, expected_ports
+from checks.infiniband_rate import Rate, rate_of
+from checks.infiniband_reading import HcaReading, Netdev, PciHca
+from checks.infiniband_roles import For, roles_of
+from checks.pci_reading import PCI, PciDevice, PciRead
+from tests.checks.infiniband import HDR, Machine, bond, down, efa, eight, hca, port
+from tests.checks.kernel import NEXT_BOOT, START
+
+AZURE = {"labels": {"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}}
+ROUTED = (Netdev(name="eno1", default_route=True),)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ports", "rate", "source"),
+    [
+        pytest.param({}, None, None, "", id="nobody"),
+        pytest.param(
+            {
+                **AZURE,
+                "expected_ports": 4,
+                "expected_ports_source": "policy small",
+                "last_validated_ports": 8,
+            },
+            4,
+            400_000,
+            "NodeHealth.spec.expected (policy small)",
+            id="the policy, and the platform for what it leaves out",
+        ),
+        pytest.param(
+            {**AZURE, "last_validated_ports": 16, "last_validated_rate_mbps": 800_000},
+            8,
+            400_000,
+            "instance type Standard_ND96isr_H100_v5",
+            id="the platform before what was validated",
+        ),
+        pytest.param(
+            {"labels": {"node.kubernetes.io/instance-type": "our-own"}, "last_validated_ports": 8},
+            8,
+            None,
+            "last validated on this node",
+            id="what was validated, for a kind that no table names",
+        ),
+        pytest.param(
+            {"last_validated_ports": 8, "peer_ports": 7, "peers_counted": 5},
+            8,
+            None,
+            "last validated on this node",
+            id="its own past before fewer of the peers",
+        ),
+        pytest.param(
+            {"last_validated_rate_mbps": 200_000, "peer_rate_mbps": 400_000, "peers_counted": 3},
+            None,
+            400_000,
+            "",
+            id="faster peers before a past that was slow",
+        ),
+        pytest.param({"peer_ports": 8, "peers_counted": 3}, 8, None, "most of its peers", id="three peers"),
+        pytest.param({"peer_ports": 8, "peers_counted": 2}, None, None, "", id="two peers are not enough"),
+    ],
+)
+def test_expected(facts: dict[str, Any], ports: int | None, rate: int | None, source: str) -> None:
+    """Policy, platform, then the larger of the node's past and its peers, each quantity by itself."""
+    expected = expected_ports(Context(boot_id="boot", now=START, **facts))
+    assert (expected.ports, expected.rate_mbps, expected.ports_source) == (ports, rate, source)
+    assert expected != Expected() or not facts or facts.get("peers_counted") == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected", "others"),
+    [
+        pytest.param([hca(n) for n in range(4)], None, {}, id="all alike"),
+        pytest.param(
+            [*(hca(n) for n in range(4)), bond()],
+            None,
+            {"mlx5_bond_0": For.MANAGEMENT},
+            id="a bond beside others",
+        ),
+        pytest.param([bond(), bond("mlx5_bond_1")], None, {}, id="nothing but bonds"),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, netdevs=ROUTED)],
+            4,
+            {"mlx5_9": For.MANAGEMENT},
+            id="the default route",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, numa=5)],
+            None,
+            {"mlx5_9": For.MANAGEMENT},
+            id="far from every GPU",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, numa=5)], 5, {}, id="far from every GPU and needed"
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, numa=None), hca(10, numa=-1)],
+            None,
+            {},
+            id="no NUMA node told",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, board_id="MT_X"), hca(10, hca_type="MT4123")],
+            4,
+            {"mlx5_9": For.MANAGEMENT, "mlx5_10": For.MANAGEMENT},
+            id="another board and another type",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(3)), hca(3, board_id="MT_X")],
+            4,
+            {},
+            id="a replaced card of another board",
+        ),
+        pytest.param(
+            [
+                *(hca(n) for n in range(3)),
+                hca(8, pci="0000:e0:00.0", board_id="MT_X"),
+                hca(9, pci="0000:e0:00.1", board_id="MT_X"),
+            ],
+            4,
+            {"mlx5_8": For.MANAGEMENT, "mlx5_9": For.MANAGEMENT},
+            id="a dual-port storage card never makes up for a missing one",
+        ),
+        pytest.param(
+            [
+                *(hca(n) for n in range(2)),
+                *(hca(n, port(link_layer="Ethernet"), board_id="B") for n in (8, 9)),
+            ],
+            None,
+            {"mlx5_8": For.MANAGEMENT, "mlx5_9": For.MANAGEMENT},
+            id="as many of Ethernet as of InfiniBand",
+        ),
+        pytest.param(
+            [
+                hca(0),
+                hca(1, role="storage"),
+                hca(2, role="management"),
+                hca(3, role="compute", netdevs=ROUTED),
+            ],
+            None,
+            {"mlx5_1": For.STORAGE, "mlx5_2": For.MANAGEMENT},
+            id="what the configuration says",
+        ),
+        pytest.param(
+            [hca(0), hca(1, virtual=True, left_out="it is a virtual function")],
+            None,
+            {"mlx5_1": For.NOTHING},
+            id="a virtual function",
+        ),
+    ],
+)
+def test_roles(devices: Sequence[HcaReading], expected: int | None, others: dict[str, For]) -> None:
+    """Which devices are of the compute fabric, and what the others are for."""
+    read = Machine().read(devices)
+    roles = roles_of(
+        read, ["mlx5_9"] if any(d.netdevs and d.name == "mlx5_9" for d in devices) else [], {}, expected
+    )
+    assert {name: role.what for name, role in roles.items() if role.what is not For.COMPUTE} == others
+
+
+def test_a_management_port_that_lost_its_route() -> None:
+    """A port that is down has no route any more; it must not turn into a port of the compute fabric for that."""
+    machine = Machine(expected_ports=2)
+    machine.look(hca(0), hca(1), hca(2, netdevs=ROUTED))
+    machine.look(hca(0), hca(1), hca(2, down()), seconds=90)
+    assert machine.found() == [("ManagementPortDown", "mlx5_2/1")]
+    assert "it carries the default route" in machine.not_evaluated()
+
+
+@pytest.mark.parametrize(
+    ("facts", "bus", "exclusive", "found", "said"),
+    [
+        pytest.param(
+            {}, "with it", False, [("HcaMissing", "mlx5_3")], "so is its PCI device", id="gone with its card"
+        ),
+        pytest.param(
+            {}, "there", False, [("HcaMissing", "mlx5_3")], "still there", id="gone, its card is there"
+        ),
+        pytest.param(
+            {"expected_ports": 8}, "with it", False, [("HcaMissing", "mlx5_3")], "", id="gone and expected"
+        ),
+        pytest.param({"expected_ports": 7}, "with it", False, [], "", id="gone and not expected"),
+        pytest.param({}, "there", True, [], "", id="a pod may have it"),
+    ],
+)
+def test_a_device_that_goes(
+    facts: dict[str, Any], bus: str, exclusive: bool, found: list[tuple[str, str]], said: str
+) -> None:
+    """A device that was seen in this boot is missed by name; it ends when the device is back, under whatever name."""
+    machine = Machine(**facts)
+    machine.look(*eight())
+    machine.exclusive = exclusive
+    cards = [one for one in range(8) if one != 3 or bus == "there"]
+    machine.pci_hcas = tuple(PciHca(pci=hca(one).pci, driver="mlx5_core") for one in cards)
+    machine.look(*eight(_3=None), seconds=60)
+    assert machine.found() == found
+    assert all(said in finding.detail for finding in machine.last.findings)
+    assert ("one network namespace" in machine.not_evaluated()) is exclusive
+    machine.look(*eight(_3=hca(3, name="ibp19s0")), seconds=90)
+    assert machine.found() == []
+
+
+def test_what_stood_about_a_device_ends_with_its_name_or_role() -> None:
+    """A port that has another name now, or another purpose, leaves nothing behind that stands for ever."""
+    machine = Machine()
+    machine.look(*eight())
+    machine.look(*eight(_3=hca(3, down())), seconds=90)
+    machine.look(*eight(_3=hca(3, down(), name="ibp19s0")))
+    assert machine.found() == []
+    other = Machine(expected_ports=7)
+    other.look(*eight(_2=hca(2, down()), _3=hca(3, down())), seconds=90)
+    other.facts = {"looked_at": ("infiniband",)}
+    other.look(*eight(_3=hca(3, role="management")))
+    assert (other.found(), other.last.unreadable) == ([], None)
+
+
+def test_fewer_than_expected_from_the_start() -> None:
+    """Nobody has seen the missing one in this boot: the node is named, with both numbers and who expects them."""
+    machine = Machine(**AZURE)
+    machine.pci_hcas = tuple(PciHca(pci=hca(one).pci, driver="mlx5_core") for one in range(8))
+    machine.look(*eight(_3=None), seconds=60)
+    finding = machine.finding("HcaMissing")
+    assert finding.detail == "7 of 8 expected ports are here (instance type Standard_ND96isr_H100_v5)"
+    assert finding.evidence == ("0000:13:00.0 is on the PCI bus without an RDMA device",)
+    assert (finding.effect, finding.urgency) == ("no-multi-node", "when-idle")
+    machine.look(*eight(), seconds=120)
+    assert machine.found() == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "exists", "found"),
+    [
+        pytest.param({}, False, [], id="nobody expects any"),
+        pytest.param({"expected_ports": 8}, True, [("HcaMissing", "node")], id="the policy expects some"),
+        pytest.param(AZURE, True, [("HcaMissing", "node")], id="the platform expects some"),
+        pytest.param({"last_validated_ports": 8}, True, [("HcaMissing", "node")], id="it had some"),
+        pytest.param(
+            {"labels": {"node.kubernetes.io/instance-type": "a3-megagpu-8g"}},
+            False,
+            [],
+            id="the platform has none",
+        ),
+    ],
+)
+def test_a_machine_without_devices(facts: dict[str, Any], exists: bool, found: list[tuple[str, str]]) -> None:
+    """It has no such condition, unless devices are expected: then they are missing."""
+    machine = Machine(**facts)
+    machine.look(seconds=60)
+    assert (machine.last.exists, machine.found()) == (exists, found)
+
+
+def test_nothing_is_said_before_the_first_look() -> None:
+    """Whether the class exists is not known yet: what stands on the Node stays as it is."""
+    machine = Machine()
+    machine.hear()
+    assert (machine.last.exists, bool(machine.last.not_yet)) == (True, True)
+
+
+def test_switched_off() -> None:
+    """Where nobody looks there is no condition, and the report says why."""
+    machine = Machine()
+    machine.facts = {"looked_at": ()}
+    machine.look(*eight())
+    assert (machine.last.exists, "switched off" in machine.not_evaluated()) == (False, True)
+
+
+def test_only_management_devices() -> None:
+    """A node whose only RDMA device carries its default route has no compute fabric."""
+    machine = Machine()
+    machine.look(hca(0, netdevs=ROUTED))
+    assert machine.last.exists is False
+
+
+def test_a_card_without_an_rdma_device() -> None:
+    """An InfiniBand card that no driver serves is told of; one that was handed to a virtual machine is not."""
+    machine = Machine()
+    card = PciHca(pci="0000:99:00.0", infiniband=True)
+    machine.pci_hcas = (card, PciHca(pci="0000:98:00.0", infiniband=True, driver="vfio-pci"))
+    machine.look(*eight(), seconds=60)
+    assert machine.found() == [("HcaWithoutRdma", "0000:99:00.0")]
+    machine.look(*eight(), hca(99, pci="0000:99:00.0"), seconds=90)
+    assert machine.found() == []
+    machine.exclusive = True
+    machine.look(*eight(), seconds=60)
+    assert machine.found() == []
+
+
+def test_ports_that_cannot_be_listed() -> None:
+    """A device whose ports cannot be read is Unknown, not missing and not well."""
+    machine = Machine()
+    machine.look(hca(0), hca(1))
+    broken = msgspec.structs.replace(hca(1), ports=(), errors={"ports": "EIO"})
+    machine.look(hca(0), broken, seconds=30)
+    assert machine.last.unreadable is not None
+
+
+class TestPcieLink:
+    """The PCIe link of a device, which the PCI bus tells."""
+
+    @staticmethod
+    def bus(
+        machine: Machine, *, width: int | None = 16, guest: bool = False, errors: tuple[str, ...] = ()
+    ) -> PciRead:
+        bridge = PciDevice(
+            address="0000:00:01.0", role="bridge", speed=320, max_speed=320, width=width, max_width=16
+        )
+        card = PciDevice(
+            address=hca(0).pci,
+            role="hca",
+            vendor=0x15B3,
+            speed=320,
+            max_speed=320,
+            width=width,
+            max_width=16,
+            parent=bridge.address,
+            errors=errors,
+        )
+        return PciRead(seen_at=machine.now, devices=(bridge, card), virtual_machine=guest)
+
+    def look(self, machine: Machine, seconds: int, **bus: Any) -> None:
+        for _ in range(seconds // 10):
+            machine.hear(self.bus(machine, **bus))
+            machine.look(hca(0))
+
+    def test_a_narrow_link(self) -> None:
+        """It is raised, and ends when the link is as wide as it can be."""
+        machine = Machine(looked_at=("infiniband", PCI))
+        self.look(machine, 60, width=8)
+        assert machine.found() == [("HcaPcieDegraded", "mlx5_0")]
+        assert "x8 of x16" in machine.finding("HcaPcieDegraded").detail
+        assert machine.finding("HcaPcieDegraded").effect == "prefer-not"
+        self.look(machine, 120)
+        assert machine.found() == []
+
+    def test_a_guest_shows_none(self) -> None:
+        """In a virtual machine it is not evaluated."""
+        machine = Machine(looked_at=("infiniband", PCI))
+        self.look(machine, 60, width=8, guest=True)
+        assert machine.found() == []
+        assert "it is a virtual machine" in machine.not_evaluated()
+
+    def test_an_unreadable_link(self) -> None:
+        """A width that cannot be read three times is Unknown."""
+        machine = Machine(looked_at=("infiniband", PCI))
+        self.look(machine, 60, width=None, errors=("current_link_width: EIO",))
+        assert machine.last.unreadable is not None
+
+
+class TestShown:
+    """What the node shows of its compute fabric, for its peers and for its own future."""
+
+    def test_what_stands_now(self) -> None:
+        """Active ports and the rate that most of them have; dated when it changed."""
+        machine = Machine()
+        machine.look(*eight(), bond(), seconds=30)
+        first = shown(machine.memory)
+        assert first is not None
+        assert (first.active, first.rate_mbps) == (8, 400_000)
+        assert first.at < machine.now
+        machine.look(*eight(_3=hca(3, down()), _4=hca(4, port(rate=HDR))))
+        after = shown(machine.memory)
+        assert after is not None
+        assert (after.active, after.rate_mbps, after.at) == (7, 400_000, machine.now)
+
+    def test_a_machine_without_shows_nothing(self) -> None:
+        """Zero of nothing would count among the peers."""
+        machine = Machine()
+        machine.look()
+        assert (shown(machine.memory), shown(None), validated(None)) == (None, None, None)
+
+    @pytest.mark.parametrize(
+        ("facts", "devices", "told"),
+        [
+            pytest.param({}, eight(), (8, 400_000), id="all well, nobody expects anything"),
+            pytest.param(
+                {}, eight(_3=hca(3, port(rate=HDR))), (8, 200_000), id="the rate that all of them have"
+            ),
+            pytest.param(
+                {"expected_ports": 8, "expected_rate_mbps": 400_000}, eight(), (8, 400_000), id="as expected"
+            ),
+            pytest.param({}, eight(_3=hca(3, down())), None, id="one is down"),
+            pytest.param(
+                {"expected_ports": 7}, eight(_3=hca(3, down())), (7, 400_000), id="one is down and spare"
+            ),
+            pytest.param({"expected_ports": 9}, eight(), None, id="fewer than expected"),
+            pytest.param({"expected_rate_mbps": 800_000}, eight(), None, id="slower than expected"),
+            pytest.param({}, eight(_3=hca(3, port(state=""))), None, id="one cannot be read"),
+            pytest.param({}, (), None, id="none"),
+            pytest.param(
+                {"expected_ports": 2}, (efa(0), efa(1)), (2, 0), id="EFA, whose rate proves nothing"
+            ),
+        ],
+    )
+    def test_what_is_validated(
+        self, facts: dict[str, Any], devices: Sequence[HcaReading], told: tuple[int, int] | None
+    ) -> None:
+        """Only a whole look in which all was well, and at least what is expected."""
+        machine = Machine(**facts)
+        machine.look(*devices)
+        held = validated(machine.memory)
+        assert (None if held is None else (held.active, held.rate_mbps)) == told
+
+    def test_a_loss_lowers_nothing(self) -> None:
+        """What was validated stays in this boot; another boot begins without."""
+        machine = Machine()
+        machine.look(*eight())
+        machine.look(*eight(_3=hca(3, down())), seconds=90)
+        held = validated(machine.memory)
+        assert held is not None
+        assert held.active == 8
+        machine.boot_id = NEXT_BOOT
+        machine.look(*eight(_3=hca(3, down())))
+        assert validated(machine.memory) is None
+
+
+def test_the_memory_is_small() -> None:
+    """Sixteen busy ports need a few KiB in the state file."""
+    machine = Machine()
+    machine.look(*(hca(number) for number in range(16)), seconds=300)
+    assert len(msgspec.json.encode(machine.memory)) < 32 * 1024
+    assert CHECK.memory_type is type(machine.memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "mbps", "lanes", "lane"),
+    [
+        pytest.param("400 Gb/sec (4X NDR)", 400_000, 4, "NDR", id="NDR"),
+        pytest.param("800 Gb/sec (4X XDR)", 800_000, 4, "XDR", id="XDR"),
+        pytest.param("200 Gb/sec (2X NDR)", 200_000, 2, "NDR", id="a bond"),
+        pytest.param("2.5 Gb/sec (1X SDR)", 2_500, 1, "SDR", id="the slowest"),
+        pytest.param("10 Gb/sec (4X)", 10_000, 4, "SDR", id="an old kernel's SDR"),
+        pytest.param("400 Gb/sec (8X HDR)\n", 400_000, 8, "HDR", id="EFA"),
+    ],
+)
+def test_rates(text: str, mbps: int, lanes: int, lane: str) -> None:
+    """The kernel's texts, as recorded."""
+    assert rate_of(text) == Rate(mbps, lanes, lane)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "400 Gb/sec", "0 Gb/sec (4X NDR)", "400 Gb/sec (0X NDR)", "-1 Gb/sec (4X NDR)"]
+)
+def test_what_is_no_rate(text: str) -> None:
+    """Unknown, never zero."""
+    assert rate_of(text) is None
