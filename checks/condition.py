@@ -13,6 +13,8 @@ import msgspec
 from checks.finding import EFFECT_RANK, Finding, Severity
 
 MESSAGE_LIMIT = 1024
+HOLDER_LIMIT = 80
+"""Of the pods' names in a message; NodeHealth holds all of them."""
 
 
 class Status(StrEnum):
@@ -83,11 +85,15 @@ def fold(
 
 
 def _name_parts(faults: list[Finding]) -> str:
-    """Write `GPU 3 ... : Xid79FallenOffBus (detail); ...`, cut between parts, saying how many are left out."""
+    """Write `GPU 3 ... : Xid79FallenOffBus (detail, held by namespace/pod); ...`, cut between parts.
+
+    How many parts are left out is said.
+    """
     words: list[str] = []
     length = 0
     for position, fault in enumerate(faults):
-        detail = f" ({fault.detail})" if fault.detail else ""
+        said = [fault.detail, f"held by {fault.holder[:HOLDER_LIMIT]}" if fault.holder else ""]
+        detail = f" ({', '.join(filter(None, said))})" if any(said) else ""
         drill = "drill: " if fault.drill else ""
         word = f"{drill}{fault.part.shown()}: {fault.reason}{detail}"
         left = len(faults) - position

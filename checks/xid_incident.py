@@ -9,7 +9,7 @@
 Source: NVIDIA's flow for XID 48, the catalogue's rows 171 and 172, and the Fabric Manager guide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from checks.xid_reasons import FALLEN_OFF_BUS, SXID_FATAL, XID_REASONS
 
 DOUBLE_BIT, REMAPPED, REMAP_FAILED = 48, 63, 64
 LINK_LOST = 20034
+MOST_SWITCHES = 32
 LINK_CODES = frozenset({74, FALLEN_OFF_BUS})
 WORDS: Mapping[int, str] = MappingProxyType(
     {
@@ -36,10 +37,13 @@ _MEMORY = frozenset({*WORDS, REMAP_FAILED})
 class Incidents:
     """Mutable only inside one judgement."""
 
-    def __init__(self, ledger: Ledger, lately: Lately, within: timedelta) -> None:
+    def __init__(
+        self, ledger: Ledger, standing: Iterable[Finding], lately: Lately, within: timedelta
+    ) -> None:
         self._ledger = ledger
         self._lately = lately
         self._within = within
+        self._switches = {f.part.pci: f.part for f in standing if f.reason == SXID_FATAL.name}
 
     def leader(self, pci: str, code: int, when: datetime) -> int:
         """Give the code whose finding this line goes into: its own where it leads or stands alone."""
@@ -62,10 +66,12 @@ class Incidents:
         elif code in LINK_CODES:
             self._gather_links(gpu, code, when)
 
-    def link_of(self, code: int, when: datetime) -> tuple[Part, int] | None:
+    def link_of(self, switch: Part, code: int, when: datetime) -> tuple[Part, int] | None:
         """Give the GPU and the XID whose storm a switch's line belongs to; None where it stands alone."""
         if code != LINK_LOST:
             return None
+        if len(self._switches) < MOST_SWITCHES:
+            self._switches[switch.pci] = switch
         for pci, xid in self._lately.gpus(LINK_CODES, when, self._within):
             gpu = Part(kind=PartKind.GPU, pci=pci)
             if self._ledger.seen(XID_REASONS[xid], gpu) is not None:
@@ -83,7 +89,10 @@ class Incidents:
                     self._ledger.absorb(XID_REASONS[code], gpu, standing, words)
 
     def _gather_links(self, gpu: Part, code: int, when: datetime) -> None:
-        for finding in self._ledger.of(SXID_FATAL):
+        for switch in self._switches.values():
+            finding = self._ledger.find(SXID_FATAL, switch)
+            if finding is None:
+                continue
             only = all(f"): {LINK_LOST}" in line for line in finding.evidence)
             if only and self._is_new(finding, when):
                 words = f"with SXID {LINK_LOST} of {finding.part.shown()}"

@@ -125,11 +125,6 @@ class Ledger:
         keys = sorted(self._on.get(part.key(), ()))
         return [self._entries[key].now() for key in keys if not self._entries[key].finding.drill]
 
-    def of(self, reason: Reason) -> list[Finding]:
-        """Give the real findings of a reason, by part."""
-        keys = sorted(key for key in self._entries if key[0] == reason.name)
-        return [self._entries[key].now() for key in keys if not self._entries[key].finding.drill]
-
     def ask(self, finding: Finding, action: Action, urgency: Urgency, words: str) -> None:
         """Let what the driver wants take the place of a standing finding's action, and say so."""
         entry = self._entries.get(finding.key())

@@ -151,6 +151,8 @@ class Recoveries:
         self._settles = settles
         self._wanted: dict[str, Finding] = {}
         self.came_back = came_back
+        self.recovered: dict[str, datetime] = {}
+        """GPUs that the driver called well in this judgement, by PCI address."""
         for finding in standing:
             if finding.reason in _BY_NAME and not finding.drill:
                 self._wanted[finding.part.key()] = self._stronger(finding)
@@ -250,6 +252,8 @@ class Recoveries:
     def _recovered(self, gpu: Part, when: datetime, came_from: Wish | Recovery) -> None:
         held = self._wanted.pop(gpu.key(), None)
         wish = _BY_NAME[held.reason] if held is not None else came_from
+        if wish not in SOFT:
+            self.recovered[gpu.pci] = when
         for finding in self._ledger.on(gpu):
             if finding.last_seen > when:
                 continue

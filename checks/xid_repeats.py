@@ -17,7 +17,7 @@ from checks.finding import Action, Effect, Urgency
 from checks.reason_rows import fault
 
 CODES = frozenset({13, 31})
-MOST_SIGHTS = 256
+MOST_SIGHTS = 64  # eight GPUs with eight workloads each; the oldest go
 ACROSS_PODS = fault(
     "XidRepeatsAcrossPods",
     Effect.PREFER_NOT,
@@ -88,7 +88,7 @@ class Repeats:
             self._sights[_key(new)] = msgspec.structs.replace(held, at=max(held.at, when))
         else:
             if len(self._sights) >= MOST_SIGHTS:
-                del self._sights[next(iter(self._sights))]
+                del self._sights[min(self._sights, key=lambda key: self._sights[key].at)]
             self._sights[_key(new)] = new
 
     def suspects(self, now: datetime, settles: timedelta, pods: int) -> list[tuple[Sight, str]]:
@@ -104,10 +104,11 @@ class Repeats:
                 found.append((sight, f"XID {sight.code}{at} in {', '.join(different)}"))
         return found
 
-    def forget(self, sights: Iterable[Sight]) -> None:
-        """Take away what was dealt with."""
-        for sight in sights:
-            self._sights.pop(_key(sight), None)
+    def forget(self, pci: str, before: datetime) -> None:
+        """Take away what a GPU gave before it recovered."""
+        self._sights = {
+            key: sight for key, sight in self._sights.items() if sight.pci != pci or sight.at > before
+        }
 
     def kept(self) -> tuple[Sight, ...]:
         """Give what may still count, by the newest sight."""

@@ -107,7 +107,7 @@ class Story:
             within=within,
             settles=self._seconds("poll_settle_seconds"),
         )
-        self._incidents = Incidents(self.ledger, self._lately, within)
+        self._incidents = Incidents(self.ledger, findings, self._lately, within)
         self._waits = Waits(joins.holds, joins.told)
         self._window = timedelta(hours=int(self._settings["repeat_window_hours"]))
         self._repeats = Repeats(
@@ -170,6 +170,8 @@ class Story:
         over, telling = self._waits.telling(now, self._seconds("nvml_event_wait_seconds"))
         for told in over:
             self._count_told(told)
+        for pci, when in self._recoveries.recovered.items():
+            self._repeats.forget(pci, when)
         pods = int(self._settings["repeat_pods"])
         for sight, words in self._repeats.suspects(now, self._seconds("join_seconds"), pods):
             self._suspect(sight, words)
@@ -298,7 +300,7 @@ class Story:
 
     def _take_sxid(self, line: SxidLine, when: datetime, text: str, *, drill: bool) -> None:
         switch = Part(kind=PartKind.NVSWITCH, pci=line.pci, name=line.switch)
-        storm = None if drill else self._incidents.link_of(line.code, when)
+        storm = None if drill else self._incidents.link_of(switch, line.code, when)
         if storm is not None:
             gpu, xid = storm
             self.ledger.see(XID_REASONS[xid], gpu, when, text, count=0)

@@ -6,13 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent import node_health
 from agent.config import Config, KubeletSection, RootsSection
 from agent.host.inventory import Gpu, Inventory
 from agent.host.pod_resources import KubeletDevices, KubeletFailed
 from agent.host.pod_resources_wire import Device, PodDevices
 from agent.host.unary_call import Cause
+from agent.judging import Judging
 from checks.finding import Part, PartKind
+from checks.xid import CHECK as XID
 from tests.agent.scene import NODE, Scene
+from tests.checks.kernel import BOOT, at, xid
 
 UUIDS = tuple(f"GPU-{number:08d}-2222-3333-4444-555555555555" for number in (1, 2))
 DOWN = KubeletFailed(cause=Cause.REFUSED, error="kubelet.sock: nobody listens; kubelet is not running")
@@ -186,3 +190,16 @@ def test_asking_can_be_switched_off(tmp_path: Path) -> None:
     scene = Scene(tmp_path, config=config).begun()
     assert not scene.kubelet.begun
     assert msgspec.structs.asdict(scene.config.kubelet)["resources"]
+
+
+def test_a_finding_names_the_pod_that_had_the_card() -> None:
+    """From kubelet's answer into the finding, and back out of NodeHealth."""
+    judging = Judging([XID], Config())
+    judging.begin_boot(BOOT)
+    judging.count_parts(GPUS)
+    judging.hear_kubelet(answer(*UUIDS, pod="trainer-0"), at(0))
+    judging.judge([xid(1, 119, pci="0000:01:00"), xid(2, 119, pci="0000:02:00")], None, at(3))
+    held = {finding.part.pci: finding.holder for _, finding in judging.findings()}
+    assert held == {"0000:01:00": "team-a/trainer-0", "0000:02:00": ""}
+    written = node_health.status(judging.report("1", ()), at(4))
+    assert sorted(finding.holder for finding in written.findings) == ["", "team-a/trainer-0"]

@@ -90,6 +90,13 @@ def test_a_clearing_takes_the_sights_along() -> None:
     assert crash(machine, 4 * HOUR, "d/another").faults == [REASON]
 
 
+def test_the_drivers_word_of_recovery_takes_the_sights_along() -> None:
+    """The GPU was reset: two programs must fail anew."""
+    machine = crash(crash(Machine(), 0, "a/train"), HOUR, "b/serve").wants(2 * HOUR, "reset")
+    assert REASON not in machine.wants(3 * HOUR, "none", "reset").faults
+    assert crash(machine, 4 * HOUR, "c/other").faults == []
+
+
 def test_a_storm_of_pods_stays_bounded() -> None:
     """The memory is a file."""
     machine = Machine()
@@ -97,8 +104,8 @@ def test_a_storm_of_pods_stays_bounded() -> None:
         machine.holders = {PCI: f"a/{'abcdefghij'[number % 10]}{number}"}
         machine.xid(number / 10, 31)
     assert machine.memory is not None
-    assert len(machine.memory.joins.sights) <= 256
-    assert len(msgspec.json.encode(machine.memory.joins)) < 64 * 1024
+    assert len(machine.memory.joins.sights) <= 64
+    assert len(msgspec.json.encode(machine.memory.joins)) < 16 * 1024
 
 
 @pytest.mark.parametrize(
@@ -123,4 +130,6 @@ def test_a_finding_names_the_pod_that_had_the_gpu_first() -> None:
     machine = Machine({CARD: "team-a/train-0"}).xid(1, 119)
     machine.holders = {CARD: "team-b/serve-1"}
     assert machine.xid(2, 119).the("Xid119GspTimeout").holder == "team-a/train-0"
+    assert machine.condition is not None
+    assert machine.condition.message.endswith("Xid119GspTimeout (x, held by team-a/train-0)")
     assert Machine().xid(1, 119).the("Xid119GspTimeout").holder == ""
