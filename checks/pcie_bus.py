@@ -49,27 +49,33 @@ class BusLook:
         self._growth = growth
         self._rates = rates
         self._settings = settings
+        self._grew: dict[str, dict[str, int]] = {}
 
     def words(self, read: PciRead) -> list[Word]:
         """Give what a look says of every GPU and NVSwitch."""
         devices = by_address(read)
+        self._grew = {}
         words: list[Word] = []
-        counted: set[str] = set()
         for device in read.devices:
             if device.role in {"gpu", "nvswitch"} and not device.virtual:
                 chain = chain_of(device, devices, read)
                 for one in (device, *chain):
-                    if one.address not in counted:
-                        counted.add(one.address)
-                        self._count(one)
+                    if one.address not in self._grew:
+                        self._grew[one.address] = self._growth_of(one)
                 words += self._of(device, chain)
         return words
 
-    def _count(self, device: PciDevice) -> None:
+    def _growth_of(self, device: PciDevice) -> dict[str, int]:
+        """Take a device's counters, and give by how much those grew within the window that did."""
+        grew: dict[str, int] = {}
         for name, value in device.aer.items():
             group = name.partition(".")[0]
             if group in GROUPS:
-                self._growth.count(f"{device.address} {group}", 0, f"{device.address} {name}", value)
+                key = f"{device.address} {name}"
+                self._growth.count(f"{device.address} {group}", 0, key, value)
+                if grown := self._rates.grown(key, 1000 * self._settings["window_seconds"]):
+                    grew[name] = grown
+        return grew
 
     def _of(self, device: PciDevice, chain: Sequence[PciDevice]) -> Iterator[Word]:
         part = self._part(device)
@@ -130,31 +136,22 @@ class BusLook:
         yield _word(CORRECTABLE_STORM, part, ", ".join(storms), _evidence(sides, "correctable"))
 
     def _grown(self, device: PciDevice, group: str, *, own_port: bool) -> dict[str, int]:
-        """Give by name how much the errors of a group grew within the window."""
-        window_ms = 1000 * self._settings["window_seconds"]
+        """Give by name how much the errors of a group grew."""
         grown: dict[str, int] = {}
-        for key in sorted(device.aer):
+        for key, count in sorted(self._grew[device.address].items()):
             first, _, name = key.partition(".")
-            if (first == group and name not in BY_SOFTWARE) or (
-                own_port and (first, name) == ("rootport", group)
-            ):
-                count = self._rates.grown(f"{device.address} {key}", window_ms)
-                if count:
-                    grown["the root port's total" if first == "rootport" else name] = count
+            if first == group and name not in BY_SOFTWARE:
+                grown[name] = count
+            elif own_port and key == f"rootport.{group}":
+                grown["the root port's total"] = count
         return grown
 
     def _is_storm(self, device: PciDevice) -> bool:
-        window_s = self._settings["window_seconds"]
-        grown = sum(
-            self._rates.grown(f"{device.address} {key}", 1000 * window_s)
-            for key in device.aer
-            if key.startswith("correctable.")
-        )
+        grew = self._grew[device.address]
+        grown = sum(count for key, count in grew.items() if key.startswith("correctable."))
         lanes = device.width if device.width in WIDTHS else device.max_width
-        at_most = most_errors(
-            generation(device.max_speed), lanes, window_s, self._settings["correctable_percent"]
-        )
-        return grown > at_most
+        window_s, percent = self._settings["window_seconds"], self._settings["correctable_percent"]
+        return grown > most_errors(generation(device.max_speed), lanes, window_s, percent)
 
 
 def _width(link: LinkState, part: Part) -> Word:
