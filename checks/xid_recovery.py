@@ -236,7 +236,7 @@ class Recoveries:
     def _causes(self, gpu: Part, when: datetime, said: str) -> str:
         codes = self._lately.codes(gpu.pci, when, self._within)
         causes = [f"XID {code}" for code in codes if code not in FOLLOWERS and code != CODE]
-        return f"{said}, after {', '.join(causes)}" if causes else f"{said}, without another XID near it"
+        return f"{said}, after {', '.join(causes)}" if causes else said
 
     def _override(self, finding: Finding, wanted: Reason) -> None:
         """Let the driver's wish decide what ends an XID; it never makes a fault less urgent than its own row does."""

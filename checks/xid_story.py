@@ -178,13 +178,11 @@ class Story:
         if self.ledger.omitted > self._omitted:
             lost = self.ledger.omitted - self._omitted
             self.ledger.see(FINDINGS_OMITTED, NODE, now, "", count=lost)
-        for hold in self._waits.holding(now, self._seconds("hold_seconds")):
-            return f"XID {hold.code} of the GPU at {hold.pci} waits for the line that explains it"
-        for hold in telling:
-            reason = XID_REASONS.get(hold.code)
-            if reason is None or reason.severity is Severity.FAULT:
-                return f"NVML told of XID {hold.code}, which waits for its line in the kernel log"
-        return ""
+        held = self._waits.holding(now, self._seconds("hold_seconds"))
+        if held:
+            return f"XID {held[0].code} of the GPU at {held[0].pci} waits for the line that explains it"
+        grave = [hold.code for hold in telling if _may_be_a_fault(hold.code)]
+        return f"NVML told of XID {grave[0]}, which waits for its line in the kernel log" if grave else ""
 
     def identify(self, part: Part) -> Part:
         """Fill in what is known of a GPU by now; what was known when the fault was seen is never overwritten."""
@@ -353,3 +351,9 @@ class Story:
 
 def _gpu(pci: str) -> Part:
     return Part(kind=PartKind.GPU, pci=pci)
+
+
+def _may_be_a_fault(code: int) -> bool:
+    """Tell whether an XID takes something away, or nobody knows."""
+    reason = XID_REASONS.get(code)
+    return reason is None or reason.severity is Severity.FAULT

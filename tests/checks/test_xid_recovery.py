@@ -38,7 +38,7 @@ def test_what_a_wish_takes_away(to: str, effect: str, urgency: str, action: str)
 def test_a_wish_comes_and_goes(to: str, number: int, reason: str) -> None:
     """By a line and by the field; it ends with None in a line or polled, or with a clearing, and not with silence."""
     told = Machine().wants(1, to)
-    assert told.the(reason).detail == "XID 154, without another XID near it"
+    assert told.the(reason).detail == "XID 154"
     assert (told.faults, told.status) == ([reason], Status.TRUE)
     assert told.wants(60, "none", to).judgement.findings == ()
     assert told.status is Status.FALSE
@@ -84,6 +84,13 @@ class TestOverride:
         assert ("XID 119" in machine.the("RecoveryNodeReboot").detail) == both
         assert ("the driver asks for RecoveryNodeReboot" in machine.the("Xid119GspTimeout").detail) == both
 
+    def test_both_name_each_other_in_either_order(self) -> None:
+        first = Machine().wants(1, "reset").xid(2, 119).xid(3, 45).xid(4, 119)
+        assert first.the("RecoveryGpuReset").detail == "XID 154; with XID 119"
+        assert first.the("Xid119GspTimeout").detail == "x; the driver asks for RecoveryGpuReset"
+        second = Machine().xid(1, 119).wants(2, "reset").xid(3, 119)
+        assert second.the("RecoveryGpuReset").detail == "XID 154, after XID 119"
+
     def test_the_other_gpu_keeps_its_own(self) -> None:
         machine = Machine().xid(1, 119, pci=PEER).wants(2, "reboot")
         assert machine.the("Xid119GspTimeout").action == "RESET_GPU"
@@ -104,7 +111,7 @@ class TestOverride:
 
     def test_followers_are_no_cause(self) -> None:
         machine = Machine().xid(1, 45).xid(1, 43).wants(2, "reset")
-        assert machine.the("RecoveryGpuReset").detail == "XID 154, without another XID near it"
+        assert machine.the("RecoveryGpuReset").detail == "XID 154"
 
     def test_an_application_xid_is_named_and_stays_a_warning(self) -> None:
         machine = Machine().xid(1, 31).wants(2, "reset")
