@@ -2,8 +2,8 @@
 
     mount_child.py SECONDS ROOT PATH [entry] [write=NAME]
 
-ROOT is the root directory of the machine's first process (`<proc>/1/root`): there a path, its symbolic links and what is
-mounted on it are the host's, whatever mount namespace the agent itself lives in. Entering it takes CAP_SYS_CHROOT;
+ROOT is the host's root directory (`agent.host.mountinfo.host_root`): there a path, its symbolic links and what is mounted on
+it are the host's, whatever mount namespace the agent itself lives in. Entering it takes CAP_SYS_CHROOT;
 without that the path is looked up below it, which is the same but for absolute symbolic links. `entry` reads one entry of
 the directory, `write=NAME` makes, flushes and removes the file NAME in it. After SECONDS the program ends by itself, so
 that none outlives an agent that was killed.
@@ -18,8 +18,6 @@ import signal
 import sys
 import time
 
-# Where no other procfs is configured, the agent lives among the host's mounts itself.
-OWN = "/proc/1/root"
 # The server answered: it is there, and this directory or our share of it is not ours.
 ANSWERS = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 
@@ -50,13 +48,13 @@ def main(arguments: list[str]) -> None:
 
 def enter(root: str) -> str:
     """Make the host's root ours; give what must stand before a path where that is not allowed. Raises OSError."""
+    if root == "/":
+        return ""
     try:
         os.chroot(root)
     except PermissionError:
-        if root == OWN:
-            return ""
         os.stat(root)  # noqa: PTH116
-        return root.rstrip("/")
+        return root
     os.chdir("/")
     return ""
 

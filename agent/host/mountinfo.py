@@ -28,6 +28,14 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
         return "ro" in self.options.split(",") or "ro" in self.super_options.split(",")
 
 
+def host_root(proc_root: Path) -> Path:
+    """Give the directory below which the host's files and mounts lie.
+
+    An agent that reads its own /proc lives among them; in a pod they are seen through the machine's first process.
+    """
+    return Path("/") if proc_root == Path("/proc") else proc_root / "1/root"
+
+
 def read_mountinfo(proc_root: Path) -> dict[str, Mount]:
     """Give the mounts of the machine's first process by path. Raises OSError, or ValueError for what is no mountinfo."""
     path = proc_root / "1/mountinfo"

@@ -1,8 +1,8 @@
 """Looks at file systems: the shared mounts that the configuration names, and the local ones that the machine lives on.
 
-Only those are touched. Each is looked at by a child of its own (`agent.host.children`), below the root directory of the
-machine's first process: in a pod `<proc>/1/root` is the host's root with all that is mounted there now, wherever the pod
-itself was given a view. Reading it takes no more than reading /proc/1/mountinfo, ptrace access to process 1, which a
+Only those are touched. Each is looked at by a child of its own (`agent.host.children`), below the host's root directory: in
+a pod that is `<proc>/1/root`, the root of the machine's first process with all that is mounted there now, whatever the pod
+itself was given a view of. Reading it takes no more than reading /proc/1/mountinfo, ptrace access to process 1, which a
 privileged pod has; no namespace is entered and no hostPID is needed.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from agent.host.children import Children, Reply, program
-from agent.host.mountinfo import Mount, mount_of, read_mountinfo
+from agent.host.mountinfo import Mount, host_root, mount_of, read_mountinfo
 from agent.wanted_mount import WantedMount
 from checks.storage_reading import MountReading, MountsRead
 
@@ -33,7 +33,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         """Give the command line of the child."""
         asked = [*(["entry"] if self.entry else []), *([f"write={self.write}"] if self.write else [])]
         # Longer than the parent's own deadline: this one is for a child whose parent is gone.
-        return program("mount_child.py", str(int(deadline_s) + 5), str(proc_root / "1/root"), path, *asked)
+        return program("mount_child.py", str(int(deadline_s) + 5), str(host_root(proc_root)), path, *asked)
 
 
 Command = Callable[[str], Sequence[str]]
