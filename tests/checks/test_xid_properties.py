@@ -214,3 +214,46 @@ def test_a_clearing_leaves_nothing_of_before(records: list[KernelRecord], cleare
     first = judged(records)
     second = judged([], first.memory, Context(now=START, boot_id=BOOT, cleared_before=cleared))
     assert second.findings == tuple(finding for finding in first.findings if finding.last_seen > cleared)
+
+
+@given(st.lists(st.tuples(TEXTS, st.booleans()), max_size=25), st.integers(1, 20))
+def test_it_does_not_matter_in_how_many_batches_the_log_comes(
+    texts: list[tuple[str, bool]], step: int
+) -> None:
+    """Lines are joined alike whether one judgement reads them all, or one each with a restart between."""
+    around = Context(now=at(300), boot_id=BOOT)
+    records: list[Observation] = [
+        KernelRecord(
+            boot_id=BOOT,
+            sequence=number,
+            facility=1 if drill else 0,
+            level=4,
+            monotonic_us=0,
+            seen_at=at(number * step),
+            text=text,
+            drill=drill,
+        )
+        for number, (text, drill) in enumerate(texts)
+    ]
+    memory = None
+    for one in records:
+        kept = CHECK.judge([one], memory, around).memory
+        memory = msgspec.json.decode(msgspec.json.encode(kept), type=CHECK.memory_type)
+    assert (
+        CHECK.judge([], memory, around).findings
+        == CHECK.judge([], CHECK.judge(records, None, around).memory, around).findings
+    )
+
+
+@given(OBSERVATIONS, st.lists(ROUNDS, max_size=4))
+def test_what_nvml_does_not_say_ends_nothing(before: list[Observation], rounds: list[NvmlRead]) -> None:
+    """A round without the field (a GPU that is quiet, an old driver) leaves every finding as it is."""
+    around = Context(now=at(300), boot_id=BOOT)
+    settled = judged([], judged(before, None, around).memory, around)
+    mute = [
+        msgspec.structs.replace(
+            heard, gpus=tuple(msgspec.structs.replace(gpu, recovery=None) for gpu in heard.gpus)
+        )
+        for heard in rounds
+    ]
+    assert judged(mute, settled.memory, around).findings == settled.findings
