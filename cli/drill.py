@@ -20,7 +20,7 @@ from cli.runbook import choose_reasons
 from cli.text import clock_time
 from kube import paths
 from kube.api import Api, ApiError, NotFound, PatchType
-from kube.nodehealth import AskedDrill, HealthPart, NodeHealth
+from kube.nodehealth import AskedDrill, DrilledPart, NodeHealth
 from kube.timestamps import micro_time
 
 
@@ -52,7 +52,7 @@ def begin(
     drill = AskedDrill(
         id=f"{now:%H%M%S}-{len(standing) + 1}",
         reason=reason.name,
-        part=HealthPart(kind=chosen.kind.value, pci=chosen.pci, uuid=chosen.uuid, name=chosen.name),
+        part=DrilledPart(kind=chosen.kind.value, pci=chosen.pci, uuid=chosen.uuid, name=chosen.name),
         since=now.astimezone(UTC),
         until=(now + lasting).astimezone(UTC),
     )
@@ -158,11 +158,7 @@ def _patch(api: Api, health: NodeHealth, drills: Sequence[AskedDrill]) -> None:
         {
             "id": drill.id,
             "reason": drill.reason,
-            "part": {
-                key: value
-                for key, value in msgspec.to_builtins(drill.part).items()
-                if value is not None and value != ""
-            },
+            "part": {key: value for key, value in msgspec.to_builtins(drill.part).items() if value},
             "since": micro_time(drill.since),
             "until": micro_time(drill.until),
         }

@@ -190,12 +190,21 @@ class ClearedPart(Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class DrilledPart(Struct, frozen=True, kw_only=True):
+    """The part that a drill is about, as a person names it."""
+
+    kind: str
+    pci: str = ""
+    uuid: str = ""
+    name: str = ""
+
+
 class AskedDrill(Struct, frozen=True, kw_only=True):
     """A finding on purpose: `reason` on `part` from `since` until `until`, at most an hour (`kubectl-nodemend drill`)."""
 
     id: str
     reason: str
-    part: HealthPart
+    part: DrilledPart
     since: datetime
     until: datetime
 
