@@ -54,4 +54,7 @@ def published(held: Validated | None) -> LastValidated | None:
 
 def recalled(held: LastValidated) -> Validated:
     """Read it back; at which addresses the GPUs were is not published."""
-    return Validated(gpus=held.gpus, at=held.at, ports=held.ports, rate_mbps=held.rate_mbps)
+    fabric_at = held.at if held.ports is not None else None
+    return Validated(
+        gpus=held.gpus, at=held.at, ports=held.ports, rate_mbps=held.rate_mbps, ports_at=fabric_at
+    )

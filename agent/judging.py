@@ -9,8 +9,8 @@ from datetime import datetime
 
 import msgspec
 
-from agent import node_health
-from agent.asked import asked, recalled
+from agent import fabric, node_health
+from agent.asked import asked
 from agent.asked import published as published_count
 from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
@@ -30,7 +30,6 @@ from checks.last_validated import Validated, validated
 from checks.nvml_word import NvmlObservation, in_order
 from checks.observation import KERNEL_LOG, NvmlRead, Observation
 from kube.nodehealth import (
-    LastValidated,
     NodeHealth,
     NodeHealthSpec,
     PartState,
@@ -197,15 +196,11 @@ class Judging:
         return new_source or (before.cards, before.other) != (self.offers.cards, self.offers.other)
 
     def _recount(self) -> None:
-        held = self.validated
         self._around = msgspec.structs.replace(
             self._around,
             parts=tuple(identity(part) for part in self.parts),
             holders=holders_of(self.parts, self.offers),
-            last_validated=held.gpus if held is not None else None,
-            last_validated_pci=held.pci if held is not None else (),
-            last_validated_ports=held.ports if held is not None else None,
-            last_validated_rate_mbps=held.rate_mbps if held is not None else None,
+            **fabric.counted(self.validated),
         )
 
     def ask(self, spec: NodeHealthSpec) -> bool:
@@ -262,7 +257,7 @@ class Judging:
         }
         if health is not None:
             if health.status.node_uid == self.node_uid:
-                self._recall(health.status.last_validated)
+                self._validate(fabric.recalled(self.validated, health.status.last_validated))
             latched = node_health.latched(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
             if not self.offers.cards:
                 self.offers = restored(health.status, boot_id=self.boot_id, node_uid=self.node_uid)
@@ -301,6 +296,8 @@ class Judging:
             )
             for check in self._checks
         }
+        if not self._single_look:
+            self._validate(fabric.learned(self.validated, self.states, self._accepted))
         self.sources = noted(self.sources, observations)
         self.cursor = cursor or self.cursor
         return self.conditions() != before
@@ -325,11 +322,10 @@ class Judging:
         if (self.known, self.validated) != before:
             self._recount()
 
-    def _recall(self, published: LastValidated | None) -> None:
-        """Take the count that NodeHealth holds, where it is more than what the state file remembered."""
-        held = self.validated.gpus if self.validated is not None else 0
-        if published is not None and published.gpus > held:
-            self.validated = recalled(published)
+    def _validate(self, told: Validated | None) -> None:
+        """Take what is validated now."""
+        if told != self.validated:
+            self.validated = told
             self._recount()
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -380,6 +376,7 @@ class Judging:
             published=published,
             released=released,
             last_validated=published_count(self.validated),
+            fabric_ports=fabric.fabric_ports(self.states),
         )
 
     def state(self, now: datetime) -> State:

@@ -105,7 +105,7 @@ class Look:
         said += self._stale(said, judged | gone_of(read, memory.devices).keys())
         self._polled.hear(said, self._rows(read, roles, compute, expected))
         self._remember(read, roles, ports, compute, routed[:MOST_PORTS], expected)
-        return _whole(compute, expected, self._memory.validated, self._context.now)
+        return _whole(compute, expected, self._context.now)
 
     def _port(self, device: HcaReading, reading: PortReading, what: For) -> Port:
         port = port_of(device, reading, what, PortMemory())
@@ -283,7 +283,7 @@ class Look:
         )
 
 
-def _whole(compute: list[Port], expected: Expected, before: Shown | None, now: datetime) -> Shown | None:
+def _whole(compute: list[Port], expected: Expected, now: datetime) -> Shown | None:
     active = [port for port in compute if port.is_active]
     if not active or any(port.unread for port in compute):
         return None
@@ -293,5 +293,4 @@ def _whole(compute: list[Port], expected: Expected, before: Shown | None, now: d
     lowest = min(rates, default=0)
     if rates and lowest < (expected.rate_mbps or 1):
         return None
-    same = before is not None and (before.active, before.rate_mbps) == (len(active), lowest)
-    return before if same else Shown(active=len(active), rate_mbps=lowest, at=now)
+    return Shown(active=len(active), rate_mbps=lowest, at=now)

@@ -42,7 +42,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 class InfinibandMemory(msgspec.Struct, frozen=True, kw_only=True):
     """`short`, `hour` and `long` are counters by `<port> <counter>`, for windows of minutes, an hour and half a day.
 
-    `shown` is what stands now; `validated` what stood when all was well and as many as expected were there.
+    `shown` is what stands now; `validated` what stood when all was well the last time and as many as expected were there.
     `links` is what the newest look at the PCI bus said of each device's link, by address: what kind of word, and the word.
     `here`: the node has, or had in this boot, a port of the compute fabric or of a storage rail.
     """
