@@ -123,12 +123,9 @@ def _by_field(gpu: Asked, count: int) -> tuple[Answers, dict[str, list[int | Non
         columns: dict[str, list[int | None]] = {}
         again = False
         for source, field, keys in plan.asked:
-            codes = [answers.refused[key] for key in keys if key in answers.refused]
-            if (
-                codes
-                and len(codes) == len([key for key in keys if key])
-                and FIELD_NOT_SHOWN.issuperset(codes)
-            ):
+            asked = [key for key in keys if key is not None]
+            codes = [answers.refused[key] for key in asked if key in answers.refused]
+            if asked and len(codes) == len(asked) and FIELD_NOT_SHOWN.issuperset(codes):
                 gpu.memory.absent.add(field)
                 again = again or source.field(gpu.memory.absent) != 0
                 continue
