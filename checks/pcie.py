@@ -57,6 +57,7 @@ from checks.polled import Polled, PolledMemory, Rule, Word, nobody_looks, restor
 from checks.rates import Rates, Series
 
 NAME = "pcie"
+NODE = Part(kind=PartKind.NODE)
 DEFAULTS: dict[str, Any] = {
     "unresponsive_seconds": 60,
     "degraded_seconds": 120,
@@ -176,6 +177,9 @@ class _Fold:
         window_ms = 1000 * max(1, context.settings["window_seconds"])
         self.rates = Rates(held.rates, self.polled.clock_ms, window_ms)
         self.growth = Growth(self.rates, held.told)
+        # Bridges are shared, so what is dealt with for one GPU is for all that is counted above it.
+        if any(self.polled.is_just_cleared(part) for part in (NODE, *context.parts)):
+            self.rates.calm(lambda _: True)
 
     def judgement(self) -> Judgement:
         memory = BusMemory(polled=self.polled.memory(), rates=self.rates.memory(), told=self.growth.memory())

@@ -218,6 +218,12 @@ class Polled:
         slot = self._slots.get(_slot(reason.name, part))
         return slot is not None and slot.finding is not None
 
+    def is_just_cleared(self, part: Part) -> bool:
+        """Tell a part that a clearing deals with which is acted on now: what its counters grew by is dealt with, too."""
+        applied, context = self.before.applied, self._context
+        everything = context.cleared_before is not None and context.cleared_before != applied.before
+        return everything or any(one.covers(part) for one in context.clearings if one not in applied.parts)
+
     def _clear(self) -> None:
         is_cleared = newly_cleared(self.before.applied, self._context)
         self._slots = {

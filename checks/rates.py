@@ -6,7 +6,7 @@ watched time (`checks.polled`), which stands still while nobody looks: a rate is
 away, and no clock that is set makes one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -73,6 +73,12 @@ class Rates:
     def forget(self, key: str) -> None:
         """Let a counter begin anew: what it shows next is a first sight."""
         self._held.pop(key, None)
+
+    def calm(self, belongs: Callable[[str], bool]) -> None:
+        """Let what these counters grew by so far be over, as after a repair; their last values are kept."""
+        for key, series in self._held.items():
+            if series.grown and belongs(key):
+                self._held[key] = Series(last=series.last, since_ms=series.since_ms)
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Forget all others: what is not on this machine any more."""

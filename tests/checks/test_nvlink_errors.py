@@ -41,6 +41,20 @@ def test_errors_are_judged_by_their_growth(counters: dict[str, int], model: str,
     assert watch.reasons == []
 
 
+def test_a_repair_deals_with_what_was_counted_before_it() -> None:
+    """Else the window would find it again; what comes after the repair counts."""
+    watch = watched(eight(gpu(0, links(recovery=0))), 60)
+    watch.waits(30, eight(gpu(0, links(recovery=1))))
+    assert watch.reasons == ["NvLinkErrors"]
+    watch.gpu_is_cleared(1)
+    assert watch.waits(30, eight(gpu(0, links(recovery=1)))).reasons == ["NvLinkErrors"]
+    watch.gpu_is_cleared(0)
+    assert watch.waits(60, eight(gpu(0, links(recovery=1)))).shown == "False NvLinksHealthy"
+    assert watch.waits(30, eight(gpu(0, links(recovery=2)))).reasons == ["NvLinkErrors"]
+    watch.is_cleared()
+    assert watch.waits(60, eight(gpu(0, links(recovery=2)))).reasons == []
+
+
 def test_what_is_first_seen_high_is_no_growth_and_what_begins_anew_is() -> None:
     """A read that failed proves no zero; a reset counter counts from nothing."""
     watch = watched(eight(gpu(0, links(replay=900))), 60)

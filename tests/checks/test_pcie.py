@@ -372,6 +372,14 @@ def test_a_finding_outlives_the_agent_and_not_the_boot(look: PciRead, round_: Nv
     assert seen.hears(bus(), told()).reasons == []
 
 
+def test_a_repair_deals_with_what_was_counted_before_it() -> None:
+    """Else the window would find it again, from either source."""
+    sick = (bus(GPU, aer={**QUIET, "fatal.DLP": 1}), told(counters={"replay": 999, "fatal": 1}))
+    seen = watch().waits(60, bus(), told()).waits(30, *sick)
+    assert seen.reasons == ["PcieFatalErrors", "PcieReplayStorm"]
+    assert seen.gpu_is_cleared(0).waits(60, *sick).reasons == []
+
+
 def test_a_clearing_and_a_single_look() -> None:
     """A clearing ends what stands until it is seen again; `--once` waits for nothing."""
     seen = watch().waits(240, bus(GPU, width=8), told()).is_cleared()

@@ -43,6 +43,19 @@ def test_a_counter_that_began_anew_has_grown_by_what_it_shows() -> None:
     assert second.grown("a", HOUR) == 3
 
 
+def test_what_was_dealt_with_is_no_growth_any_more() -> None:
+    """A counter that is calmed keeps its value, so that what comes after counts."""
+    first = at(0)
+    first.count("a x", 1)
+    first.count("b x", 1)
+    second = at(1_000, first.memory())
+    second.count("a x", 5)
+    second.count("b x", 5)
+    second.calm(lambda key: key.startswith("a "))
+    assert (second.grown("a x", HOUR), second.grown("b x", HOUR)) == (0, 4)
+    assert second.count("a x", 6) == 1
+
+
 def test_a_counter_at_its_end_grows_no_more() -> None:
     """It saturates there (PMA counters of InfiniBand have 4 to 32 bits)."""
     first = at(0)
