@@ -87,10 +87,24 @@ def conditions_page(checks: Sequence[Check] | None = None) -> str:
 
 
 def _settings(check: Check) -> str:
-    """Name the keys of the check's own table in the agent's configuration, with their defaults."""
-    own = "".join(f", `{name} = {value}`" for name, value in sorted(check.default_settings.items()))
+    """Name the keys of the check's own table in the agent's configuration, their defaults and why they are these."""
+    intro = f"Settings, in `[checks.{check.name}]` of agent.toml: `enabled = true` (false switches it off)"
+    if not check.default_settings:
+        return f"{intro}."
+    rows = [
+        f"| `{name} = {_toml(value)}` | {check.why_settings.get(name, '')} |"
+        for name, value in sorted(check.default_settings.items())
+    ]
+    return "\n".join([f"{intro}, and", "", "| Default | Why |", "|---|---|", *rows])
+
+
+def _toml(value: object) -> str:
     return (
-        f"Settings, in `[checks.{check.name}]` of agent.toml: `enabled = true` (false switches it off){own}."
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, str)
+        else str(value)
     )
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from checks.check import discover
+from checks.check import Check, discover
 from checks.finding import Severity
 from checks.runbook import UnknownReason, condition_table, conditions_page, explain, main
 
@@ -100,3 +100,13 @@ def test_the_command(
     printed = capsys.readouterr()
     assert printed.out.startswith(begins)
     assert bool(printed.err) == (exit_code != 0)
+
+
+@pytest.mark.parametrize("check", discover(), ids=lambda check: str(check.name))
+def test_every_setting_has_its_reason(check: Check) -> None:
+    """A threshold that nobody can explain cannot be changed by anybody; the page prints both."""
+    assert sorted(check.why_settings) == sorted(check.default_settings)
+    assert [name for name, why in check.why_settings.items() if len(why) < 10] == []
+    assert [name for name in check.single_look if name not in check.default_settings] == []
+    page = conditions_page([check])
+    assert [name for name in check.default_settings if f"| `{name} = " not in page] == []
