@@ -40,12 +40,13 @@ SEVERAL = " and "
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest XID of this kind that a workload had on one GPU. `unit` is GPC and TPC for 13; `judged`: it was weighed."""
+    """What a workload had on one GPU: since when, and last. `unit` is GPC and TPC for 13; `judged`: it was weighed."""
 
     pci: str
     code: int
     unit: str
     workloads: tuple[str, ...]
+    since: datetime
     at: datetime
     judged: bool = False
 
@@ -82,7 +83,7 @@ class Repeats:
         workloads = workloads_of(holder)
         if not workloads:
             return
-        new = Sight(pci=pci, code=code, unit=unit, workloads=workloads, at=when)
+        new = Sight(pci=pci, code=code, unit=unit, workloads=workloads, since=when, at=when)
         held = self._sights.get(_key(new))
         if held is not None:
             self._sights[_key(new)] = msgspec.structs.replace(held, at=max(held.at, when))
@@ -95,7 +96,7 @@ class Repeats:
         """Give the sights that make their GPU suspect now, each with the words for it."""
         found: list[tuple[Sight, str]] = []
         for key, sight in list(self._sights.items()):
-            if sight.judged or abs(now - sight.at) < settles:
+            if sight.judged or abs(now - sight.since) < settles:
                 continue
             self._sights[key] = msgspec.structs.replace(sight, judged=True)
             different = self._different(sight)

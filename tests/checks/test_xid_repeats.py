@@ -66,6 +66,15 @@ def test_one_program_is_no_suspicion(pods: list[str]) -> None:
     assert machine.faults == []
 
 
+def test_a_program_that_crashes_without_end_is_judged_too() -> None:
+    """It need not fall silent first."""
+    machine = crash(Machine(), 0, "a/train")
+    machine.holders = {CARD: "b/serve"}
+    for second in range(HOUR, HOUR + 60, 5):
+        machine.xid(second, 31)
+    assert machine.faults == [REASON]
+
+
 def test_a_day_later_is_too_late() -> None:
     """Twice in 24 hours."""
     machine = crash(crash(Machine(), 0, "a/train"), 24 * HOUR + 1, "b/serve")
