@@ -5,8 +5,9 @@ and bits 8-11 hold one value, of which 1 is the good one (nvml.h, NVML_GPU_FABRI
 a mask such as 0x1aa; taking every mask that is not zero for a fault is a known mistake of other tools.
 
 **Not started** is normal where no Fabric Manager runs on the node: with a link by C2C (GB200, GB300: NVLink's manager is on
-the switch trays), on a card without NVLink or bridged by hand (PCIe, NVL), and for a GPU alone. Elsewhere from Hopper on,
-CUDA does not start before registration is complete (error 802), so that is a node that can do nothing.
+the switch trays), on a card without NVLink or bridged by hand (PCIe, NVL), on a board of four GPUs that are linked to each
+other without NVSwitches, and for a GPU alone. Elsewhere from Hopper on, CUDA does not start before registration is complete
+(error 802), so that is a node that can do nothing.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from checks.nvml_look import group_missing
 from checks.observation import GpuReading
 from checks.polled import Said, Word
 
+HOPPER = 9  # NVML_DEVICE_ARCH_HOPPER
 NOT_SUPPORTED, NOT_STARTED, IN_PROGRESS, COMPLETED = range(4)
 STATES = {NOT_STARTED: "not started", IN_PROGRESS: "in progress"}
 SUMMARY_UNHEALTHY, SUMMARY_LIMITED = 2, 3
@@ -48,8 +50,11 @@ CONFIGURATIONS = {
 }
 
 
-def has_no_manager(gpu: GpuReading, health: GpuHealth, *, alone: bool) -> str:
-    """Say why no Fabric Manager on this node has to know this GPU; empty where one has to."""
+def has_no_manager(gpu: GpuReading, health: GpuHealth, *, alone: bool, switchless: bool) -> str:
+    """Say why no Fabric Manager on this node has to know this GPU; empty where one has to.
+
+    `switchless`: this is no virtual machine and no NVSwitch is on its bus. Those of Blackwell never are.
+    """
     links = health.nvlinks
     c2c = health.pcie.c2c_links if health.pcie is not None else None
     if c2c or any(word in gpu.model for word in ("GB200", "GB300", "GH200")):
@@ -58,6 +63,8 @@ def has_no_manager(gpu: GpuReading, health: GpuHealth, *, alone: bool) -> str:
         return "it has no NVLink, so it need not register with a fabric"
     if "PCIe" in gpu.model or gpu.model.endswith(" NVL"):
         return "cards of this model are linked without NVSwitches, so they register with no fabric"
+    if switchless and health.architecture == HOPPER:
+        return "no NVSwitch is on the bus of this machine, so its GPUs are linked to each other directly"
     return "a GPU alone on its node need not register with a fabric" if alone else ""
 
 
@@ -66,8 +73,8 @@ def is_starting(health: GpuHealth) -> bool:
     return health.fabric is not None and health.fabric.state in STATES
 
 
-def fabric_words(gpu: GpuReading, health: GpuHealth, part: Part, *, alone: bool) -> Iterator[Word]:
-    """Say of a GPU how it stands with its fabric."""
+def fabric_words(health: GpuHealth, part: Part, no_manager: str) -> Iterator[Word]:
+    """Say of a GPU how it stands with its fabric; `no_manager` is what `has_no_manager` says."""
     fabric = health.fabric
     if fabric is None:
         missing = group_missing(
@@ -76,8 +83,8 @@ def fabric_words(gpu: GpuReading, health: GpuHealth, part: Part, *, alone: bool)
         yield from _not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
     elif fabric.state == NOT_SUPPORTED:
         yield from _not_shown(part, "this GPU belongs to no fabric")
-    elif fabric.state == NOT_STARTED and (why := has_no_manager(gpu, health, alone=alone)):
-        yield from _not_shown(part, why)
+    elif fabric.state == NOT_STARTED and no_manager:
+        yield from _not_shown(part, no_manager)
     elif fabric.state in STATES:
         word = f"the registration with the fabric is {STATES[fabric.state]}"
         yield _bad(FABRIC_NOT_READY, part, word, fabric)

@@ -21,8 +21,8 @@ the GPU's board, the baseboard or switch tray, the cable.
 **Unknown** means that for three rounds links or fabric state could not be read, or NVML could not be used at all
 (NvLinkUnreadable). Not evaluated: while MIG is enabled; a GPU without NVLink; links of a card of which nobody says that
 they should be there; a registration that has not started where no Fabric Manager runs on the node (GB200 and GB300 with
-C2C, cards bridged by hand, a GPU alone); a node where NVML is switched off or the GPUs are passed through to virtual
-machines.
+C2C, cards bridged by hand, boards without NVSwitches, a GPU alone); a node where NVML is switched off or the GPUs are
+passed through to virtual machines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +53,7 @@ from checks.nvlink_words import link_words, not_shown, why_no_links
 from checks.nvml_look import Answered, hear_whole_rounds
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import Observation
+from checks.pci_reading import PciRead
 from checks.polled import Polled, PolledMemory, Rule, Said, Word, restored
 from checks.rates import Rates, Series
 
@@ -87,12 +88,16 @@ WHY = {
 
 
 class NvLinkMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept between judgements. `told`: counters that were told, as `checks.growth` keeps them. `seen`: by part."""
+    """What is kept between judgements. `told`: counters that were told, as `checks.growth` keeps them. `seen`: by part.
+
+    `switchless`: the last look at the PCI bus was no virtual machine's and showed no NVSwitch.
+    """
 
     polled: PolledMemory = PolledMemory()
     rates: dict[str, Series] = {}
     told: dict[str, int] = {}
     seen: dict[str, Seen] = {}
+    switchless: bool = False
 
 
 def judge(observations: Sequence[Observation], memory: Any, context: Context) -> Judgement:
@@ -104,9 +109,15 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
     if held.polled.boot_id not in {"", polled.before.boot_id}:
         held = NvLinkMemory()
     look = _Look(polled, held, context)
+    for bus in (seen for seen in observations if isinstance(seen, PciRead)):
+        look.switchless = not bus.virtual_machine and not any(one.role == "nvswitch" for one in bus.devices)
     hear_whole_rounds(observations, polled, context, look.words, NAME)
     after = NvLinkMemory(
-        polled=polled.memory(), rates=look.rates.memory(), told=look.growth.memory(), seen=look.seen
+        polled=polled.memory(),
+        rates=look.rates.memory(),
+        told=look.growth.memory(),
+        seen=look.seen,
+        switchless=look.switchless,
     )
     return polled.judgement(UNREADABLE, after)
 
@@ -137,6 +148,7 @@ class _Look:
         everything = polled.is_just_cleared(NODE)
         self.rates.calm(lambda key: everything or key.startswith(cleared))
         self.seen: dict[str, Seen] = dict(held.seen)
+        self.switchless = held.switchless
         self._polled = polled
         self._context = context
 
@@ -146,7 +158,9 @@ class _Look:
         alone = max(known, len(answered)) == 1
         links = [word for one in answered for word in self._links(one, answered, alone=alone)]
         fabric = [
-            word for one in answered for word in fabric_words(one.gpu, one.health, one.part, alone=alone)
+            word
+            for one in answered
+            for word in fabric_words(one.health, one.part, self._no_manager(one, alone=alone))
         ]
         self.seen = remembered(answered, self.seen)
         dark = {one.part for one in answered if not _has_active(one)}
@@ -160,7 +174,7 @@ class _Look:
         expected = expected_of(one, answered, self.seen, self._context, alone=alone)
         if why := why_no_links(one.gpu, one.health, expected):
             return not_shown(one.part, why)
-        starting = is_starting(one.health) and not has_no_manager(one.gpu, one.health, alone=alone)
+        starting = is_starting(one.health) and not self._no_manager(one, alone=alone)
         tolerance = self._context.settings["speed_tolerance_percent"]
         words = list(
             link_words(one.gpu, one.health, one.part, expected, starting=starting, tolerance=tolerance)
@@ -175,6 +189,9 @@ class _Look:
                 one.health.errors.get("nvlinks"),
             )
         return words
+
+    def _no_manager(self, one: Answered, *, alone: bool) -> str:
+        return has_no_manager(one.gpu, one.health, alone=alone, switchless=self.switchless)
 
     def _of_node(self, reason: Reason, words: list[Word], could: set[Part], detail: str) -> list[Word]:
         """Say of the node what every GPU says that is asked this at all; what stands of a GPU stays."""

@@ -29,7 +29,7 @@ LEAST_PEERS = 3
 class NvLinkExpectation(msgspec.Struct, frozen=True, kw_only=True):
     """None = nobody says. `mbps` is MB/s as NVML counts. `active`: the numbers of the links that should be active.
 
-    `certain` says that an instance type demands it.
+    `certain` says that an instance type demands links, or that they were there.
     """
 
     links: int | None = None
@@ -68,7 +68,7 @@ def expected_of(
         source=source if links is not None else "",
         mbps=rate // 8 if rate else _fastest(one, answered),
         active=_active(one, rows, peers, earlier, alone=alone),
-        certain=certain and bool(links),
+        certain=(certain and bool(links)) or earlier.links > 0,
     )
 
 

@@ -43,8 +43,7 @@ def link_words(
     if links is None and "nvlinks" in health.absent:
         yield _count_word(NvLinks(count=0), part, expected)
     elif links is None:
-        missing = group_missing(health, "nvlinks", LINK_DOWN, part, "its NVLinks", always_asked=True)
-        yield from not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
+        yield group_missing(health, "nvlinks", LINK_DOWN, part, "its NVLinks", always_asked=True)
     else:
         yield _count_word(links, part, expected)
         yield from _down_words(gpu, links, part, expected, starting=starting)

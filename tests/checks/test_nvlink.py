@@ -9,6 +9,7 @@ from checks.gpu_health import Fabric
 from checks.nvlink import CHECK, NvLinkMemory
 from checks.nvlink_words import numbers
 from checks.observation import GpuReading, NvmlRead
+from checks.pci_reading import PciDevice, PciRead
 from tests.checks import nvml
 from tests.checks.nvlink import A100_PCIE, B200, DOWN, H100, HEALTHY_MASK, eight, gpu, links, watched
 
@@ -215,6 +216,32 @@ def test_an_instance_type_demands_links_even_where_the_driver_shows_none() -> No
     assert watched(read, labels=labels).reasons == ["NvLinkCountBelowExpected"]
     assert "instance type p5.48xlarge" in watched(read, labels=labels).message
     assert watched(read).reasons == []
+
+
+@pytest.mark.parametrize(
+    ("devices", "is_guest", "reasons"),
+    [
+        pytest.param((), False, [], id="linked to each other"),
+        pytest.param(
+            (PciDevice(address="0000:05:00.0", role="nvswitch"),), False, ["FabricNotReady"], id="NVSwitches"
+        ),
+        pytest.param((), True, ["FabricNotReady"], id="a guest, which sees no NVSwitch"),
+    ],
+)
+def test_a_board_without_nvswitches_has_no_fabric_manager(
+    devices: tuple[PciDevice, ...], is_guest: bool, reasons: list[str]
+) -> None:
+    """Its links are judged all the same."""
+    watch = nvml.Watched(CHECK)
+    bus = PciRead(seen_at=watch.context.now, devices=devices, virtual_machine=is_guest)
+    assert watch.waits(600, bus, eight(fabric=Fabric(state=1))).reasons == reasons
+
+
+def test_links_that_were_there_are_missed() -> None:
+    """Whatever the driver says now that it has none."""
+    watch = watched(eight())
+    watch.waits(300, eight(gpu(0, None, absent=("nvlinks",))))
+    assert watch.reasons == ["NvLinkCountBelowExpected"]
 
 
 def test_a_bridged_card_is_expected_to_keep_the_links_that_it_showed() -> None:
