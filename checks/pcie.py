@@ -111,14 +111,15 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
     nvml, c2c = _judge_nvml(observations, held, context)
     held = msgspec.structs.replace(held, nvml=nvml.memory, c2c=c2c)
     bus = _judge_bus(observations, held, context)
-    return _together(bus, nvml, msgspec.structs.replace(held, bus=bus.memory))
+    gpus = sum(part.kind is PartKind.GPU for part in context.parts)
+    return _together(bus, nvml, msgspec.structs.replace(held, bus=bus.memory), gpus)
 
 
 def restore(findings: Sequence[Finding], memory: Any) -> PcieMemory:
     """Let findings stand again that the agent read back: each with the source that will say when it is over."""
     held = memory if isinstance(memory, PcieMemory) else PcieMemory()
     by_nvml = [finding for finding in findings if _is_told_by_nvml(finding)]
-    by_bus = [finding for finding in findings if finding not in by_nvml]
+    by_bus = [finding for finding in findings if finding not in by_nvml and finding.part != NODE]
     bus = restored(by_bus, held.bus.polled, BUS_REASONS)
     nvml = restored(by_nvml, held.nvml.polled, NVML_REASONS)
     return msgspec.structs.replace(
@@ -208,7 +209,7 @@ def _of_bus(observations: Sequence[Observation]) -> list[PciRead | SourceFailed]
     return sorted(seen, key=lambda one: one.seen_at)
 
 
-def _together(bus: Judgement, nvml: Judgement, memory: PcieMemory) -> Judgement:
+def _together(bus: Judgement, nvml: Judgement, memory: PcieMemory, gpus: int) -> Judgement:
     """Put both accounts together: a finding that both have is one, and who cannot tell outweighs who can."""
     findings = {finding.key(): finding for finding in nvml.findings}
     for finding in bus.findings:
@@ -218,7 +219,7 @@ def _together(bus: Judgement, nvml: Judgement, memory: PcieMemory) -> Judgement:
     blind = [one for one in (bus, nvml) if one.exists is not False and one.unreadable is not None]
     worst = min(blind, key=lambda one: bool(one.not_yet), default=Judgement())
     return Judgement(
-        findings=tuple(worst_first(findings.values())),
+        findings=tuple(worst_first(_of_the_machine(list(findings.values()), gpus))),
         unreadable=worst.unreadable,
         not_yet=worst.not_yet,
         exists=False if bus.exists is False and nvml.exists is False else None,
@@ -227,6 +228,22 @@ def _together(bus: Judgement, nvml: Judgement, memory: PcieMemory) -> Judgement:
         ),
         memory=memory,
     )
+
+
+def _of_the_machine(findings: list[Finding], gpus: int) -> list[Finding]:
+    """Say once of the machine that all its GPUs are better than their slots: so it was built, or so its firmware is set."""
+    limited = [one for one in findings if one.reason == SLOT_LIMITED.name and one.part.kind is PartKind.GPU]
+    if len(limited) < 2 or len(limited) < gpus:
+        return findings
+    first = min(limited, key=lambda one: one.part)
+    of_all = msgspec.structs.replace(
+        first,
+        part=NODE,
+        detail=f"all {len(limited)} GPUs, such as {first.part.shown()}: {first.detail}",
+        first_seen=min(one.first_seen for one in limited),
+        last_seen=max(one.last_seen for one in limited),
+    )
+    return [*(one for one in findings if one not in limited), of_all]
 
 
 CHECK = Check(

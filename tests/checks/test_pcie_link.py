@@ -19,6 +19,7 @@ from kube.clock import SYSTEM
 from sandbox.sysfs_pci import dgx_a100, dgx_b200, dgx_h100, gb200, guest
 from tests.checks import nvml
 from tests.checks.pcie import (
+    AWAKE,
     DOWNSTREAM,
     GPU,
     NVSWITCH,
@@ -45,6 +46,22 @@ def test_sound_machines_from_their_trees(tmp_path: Path, build: Any) -> None:
     seen = watch(asked=False).waits(300, read_pci(tree.sys, tree.proc, SYSTEM))
     assert (seen.shown, seen.reasons) == (WELL, [])
     assert len(msgspec.json.encode(seen.judgement.memory)) < 8192
+
+
+def test_a_machine_whose_slots_are_all_alike_says_so_once() -> None:
+    """It was built so, and eight warnings a node tell no more; a single slot is told by itself."""
+    pcie = msgspec.structs.replace(AWAKE, device_max_generation=6)
+    gpus = [
+        msgspec.structs.replace(gpu(pcie), index=number, pci=nvml.pci(number), uuid=nvml.uuid(number))
+        for number in range(2)
+    ]
+    seen = watch(looked_at=()).on_bus(2).waits(240, nvml.read(*gpus))
+    (finding,) = seen.judgement.findings
+    assert (finding.reason, finding.part.kind) == ("PcieSlotLimited", "node")
+    assert "all 2 GPUs, such as GPU 0" in finding.detail
+    assert seen.shown == WELL
+    seen.on_bus(3).waits(30, nvml.read(*gpus))
+    assert seen.reasons == ["PcieSlotLimited"] * 2
 
 
 def test_the_link_of_an_hca(tmp_path: Path) -> None:
