@@ -20,7 +20,9 @@ ports are warnings at most.
 
 **What on-call does.** `ibstat`, `rdma link`, `mlxlink -d DEVICE -c -e` on the node, and the other end of the cable. If the
 node is to run with fewer ports, say so: `kubectl patch nodehealth NODE --type merge -p
-'{"spec":{"expected":{"ports":7,"portsSource":"port 3 removed, ticket 1234"}}}'`, or in the policy for its instance type.
+'{"spec":{"expected":{"ports":7,"portsSource":"port 3 removed, ticket 1234"}}}'`, or in the policy for its
+instance type. `kubectl-nodemend repaired NODE` ends the findings and takes what is there for right, as after a boot, unless
+somebody expects more.
 
 **Unknown** (InfinibandUnreadable) means that sysfs or a port's state could not be read three times in a row.
 

@@ -48,7 +48,9 @@ class Look:
 
     def __init__(self, polled: Polled, memory: InfinibandMemory, context: Context) -> None:
         self._polled, self._context = polled, context
-        self._memory = memory
+        is_cleared = polled.is_just_cleared(NODE)
+        # As after a boot: what is there now is right, unless somebody expects more.
+        self._memory = msgspec.structs.replace(memory, ports={}, devices={}) if is_cleared else memory
         self._settings = context.settings
         clock = polled.clock_ms
         long_ms = max(1, int(context.settings["flap_window_hours"])) * HOUR_S * 1000
@@ -59,10 +61,18 @@ class Look:
             context,
         )
         self._long_ms = long_ms
+        if is_cleared:
+            for rates in (self._counted.short, self._counted.hour, self._counted.long):
+                rates.calm(lambda _: True)
 
     def memory(self) -> InfinibandMemory:
         """Give what is to be kept, but for `polled` and `validated`."""
         counted = self._counted
+        if self._memory.ports:
+            for rates in (counted.short, counted.hour, counted.long):
+                rates.keep_only(
+                    [key for key in rates.memory() if key.partition(" ")[0] in self._memory.ports]
+                )
         return msgspec.structs.replace(
             self._memory, short=counted.short.memory(), hour=counted.hour.memory(), long=counted.long.memory()
         )

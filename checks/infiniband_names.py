@@ -20,6 +20,7 @@ CONGESTION = "port_xmit_wait"
 
 COUNTERS = (*BITS, CONGESTION)
 
+# Counters of `hw_counters/`, of the port or, where that has none, of the device.
 MLX5 = ("local_ack_timeout_err", "rnr_nak_retry_err", "roce_slow_restart")
 EFA_EVENTS = (
     "rx_drops",
@@ -31,5 +32,3 @@ EFA_EVENTS = (
 )
 EFA_PACKETS, EFA_BYTES = "retrans_pkts", "retrans_bytes"
 EFA = (*EFA_EVENTS, EFA_PACKETS, EFA_BYTES)
-HW_COUNTERS = (*MLX5, *EFA)
-"""Counters of `hw_counters/`, of the port or, where that has none, of the device."""

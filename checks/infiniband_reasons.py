@@ -56,10 +56,8 @@ LAYER_CHANGED = _port(
     "LinkLayerChanged",
     "The link layer of a port is another one than earlier in this boot",
     f"{_MULTI_NODE} Somebody set the port's type anew (`mlxconfig -d DEVICE query | grep LINK_TYPE`), or the card came "
-    "back from a "
-    "reset with other settings. Set it back and reset the card. Where it was meant: `kubectl-nodemend repaired NODE` "
-    "after a "
-    "reboot.",
+    "back from a reset with other settings. Set it back and reset the card. Where it was meant: `kubectl-nodemend repaired "
+    "NODE`.",
 )
 FLAPPING = _port(
     "PortFlapping",

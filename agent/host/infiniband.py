@@ -13,6 +13,7 @@ Only what is judged is read, since each read of a counter is a command to the ca
 """
 
 import errno
+import os
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from agent.config import InfinibandSection
-from checks.infiniband_names import COUNTERS, HW_COUNTERS
+from checks.infiniband_names import COUNTERS, EFA, MLX5
 from checks.infiniband_reading import HcaReading, InfinibandRead, Netdev, PciHca, PortReading
 from kube.clock import Clock
 
@@ -47,7 +48,7 @@ class Files(Protocol):
     """The one way to a file's text, so that a test can refuse one as a firmware does."""
 
     def read(self, path: Path, limit: int) -> str:
-        """Give at most `limit` characters. Raises OSError."""
+        """Give the text of at most `limit` bytes. Raises OSError."""
         ...
 
 
@@ -55,8 +56,15 @@ class Disk:
     """The real files."""
 
     def read(self, path: Path, limit: int) -> str:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(limit)
+        # Hundreds of small files a look: a file object for each would cost more than all else.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = [os.read(descriptor, limit)]
+            while parts[-1] and sum(map(len, parts)) < limit:
+                parts.append(os.read(descriptor, limit))
+        finally:
+            os.close(descriptor)
+        return b"".join(parts)[:limit].decode("utf-8", errors="replace")
 
 
 class InfinibandReader:
@@ -139,7 +147,7 @@ class InfinibandReader:
         left_out = self._why_left_out(reading)
         if left_out:
             return msgspec.structs.replace(reading, left_out=left_out, errors=errors)
-        ports = tuple(self._ports(folder, errors))
+        ports = tuple(self._ports(folder, EFA if reading.is_efa else MLX5, errors))
         netdevs = tuple(self._netdevs(folder, parent, ports, routed))
         return msgspec.structs.replace(
             reading, ports=ports, netdevs=netdevs, legs=self._legs(netdevs), errors=errors
@@ -166,7 +174,9 @@ class InfinibandReader:
 
     # Its ports
 
-    def _ports(self, device: Path, errors: dict[str, str]) -> Iterator[PortReading]:
+    def _ports(
+        self, device: Path, hw_counters: tuple[str, ...], errors: dict[str, str]
+    ) -> Iterator[PortReading]:
         try:
             names = _listed(device / "ports")
         except OSError as error:
@@ -174,17 +184,16 @@ class InfinibandReader:
             return
         numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 4)
         for number in numbers[:MOST_PORTS]:
-            yield self._port(device, number)
+            yield self._port(device, number, hw_counters)
 
-    def _port(self, device: Path, number: int) -> PortReading:
+    def _port(self, device: Path, number: int, hw_counters: tuple[str, ...]) -> PortReading:
         folder = device / "ports" / str(number)
         errors: dict[str, str] = {}
         not_shown: dict[str, str] = {}
         state = self._text(folder / "state", errors)
         active = "ACTIVE" in state
-        hardware = next(
-            (one for one in (folder / "hw_counters", device / "hw_counters") if one.is_dir()), None
-        )
+        software = [folder / "counters"]
+        hardware = [folder / "hw_counters", device / "hw_counters"]
         return PortReading(
             number=number,
             state=state,
@@ -194,16 +203,20 @@ class InfinibandReader:
             # Each of these asks the firmware for all of the port; who it belongs to matters where it does not work.
             lid="" if active else self._text(folder / "lid", errors),
             sm_lid="" if active else self._text(folder / "sm_lid", errors),
-            counters=self._counters(folder / "counters", COUNTERS, not_shown, errors),
-            hw_counters=self._counters(hardware, HW_COUNTERS, not_shown, errors) if hardware else {},
+            counters=self._counters(software, COUNTERS, not_shown, errors),
+            hw_counters=self._counters(hardware, hw_counters, not_shown, errors),
             not_shown=not_shown,
             errors=errors,
         )
 
     def _counters(
-        self, folder: Path, names: Iterable[str], not_shown: dict[str, str], errors: dict[str, str]
+        self, folders: Iterable[Path], names: Iterable[str], not_shown: dict[str, str], errors: dict[str, str]
     ) -> dict[str, int]:
+        """Read these counters in the first of the folders that there is."""
         counters: dict[str, int] = {}
+        folder = next((one for one in folders if one.is_dir()), None)
+        if folder is None:
+            return counters
         for name in names:
             path = folder / name
             if path in self._refused:

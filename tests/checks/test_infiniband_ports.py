@@ -7,7 +7,7 @@ import pytest
 
 from checks.infiniband import CHECK
 from checks.infiniband_reading import HcaReading, Netdev, PortReading
-from tests.checks.infiniband import HDR, NDR, Machine, bond, down, eight, hca, port
+from tests.checks.infiniband import HDR, NDR, Machine, down, eight, hca, port
 from tests.checks.kernel import NEXT_BOOT
 
 KNOWN = {"expected_ports": 8, "expected_rate_mbps": 400_000, "expected_ports_source": "policy h100"}
@@ -283,65 +283,6 @@ def test_a_finding_about_the_rate_outlives_the_link() -> None:
     machine.facts = {"looked_at": ("infiniband",)}
     machine.look(*ill(down()))
     assert machine.found() == [THIRD]
-
-
-def test_flapping() -> None:
-    """Three outages within hours are a fault, which ends when the window has passed without another."""
-    machine = Machine(**KNOWN)
-    machine.look(*eight(), seconds=60)
-    for _ in range(3):
-        machine.look(*ill(down()), seconds=30)
-        machine.look(*eight(), seconds=700)
-    assert machine.found() == [("LinkDowned", "mlx5_3/1"), ("PortFlapping", "mlx5_3/1")]
-    assert machine.finding("PortFlapping").severity == "Fault"
-    assert machine.finding("LinkDowned").severity == "Warning"
-    machine.look(*eight(), seconds=5 * 3600)
-    assert machine.found() == [("PortFlapping", "mlx5_3/1")]
-    machine.look(*eight(), seconds=9 * 3600)
-    assert machine.found() == []
-
-
-@pytest.mark.parametrize(
-    ("reading", "found"),
-    [
-        pytest.param(hca(3, port(counters={"link_downed": 6})), ["LinkDowned"], id="link_downed once"),
-        pytest.param(
-            hca(3, port(counters={"link_downed": 8})),
-            ["LinkDowned", "PortFlapping"],
-            id="link_downed three times",
-        ),
-        pytest.param(hca(3, port(counters={"link_downed": 0})), [], id="link_downed set back"),
-        pytest.param(
-            hca(3, netdevs=(Netdev(name="ib3", carrier_changes=10),)),
-            ["LinkDowned", "PortFlapping"],
-            id="a carrier that changed eight times",
-        ),
-    ],
-)
-def test_outages_between_two_looks(reading: HcaReading, found: list[str]) -> None:
-    """The counters know of outages that no look saw."""
-    machine = Machine(**KNOWN)
-    before = hca(3, port(counters={"link_downed": 5}), netdevs=(Netdev(name="ib3", carrier_changes=2),))
-    machine.look(*eight(_3=before), seconds=60)
-    machine.look(*eight(_3=reading))
-    assert [reason for reason, _ in machine.found()] == found
-
-
-def test_a_lost_leg() -> None:
-    """A bonded device stays ACTIVE on its last leg: a fault where it is the compute fabric, a warning beside one."""
-    fabric = Machine(expected_ports=1)
-    fabric.look(bond())
-    fabric.look(bond(lost="eth3"), seconds=90)
-    assert fabric.found() == [("BondLegDown", "mlx5_bond_0")]
-    assert "eth3" in fabric.finding("BondLegDown").detail
-    fabric.look(bond(), seconds=700)
-    assert fabric.found() == []
-    beside = Machine(**KNOWN)
-    beside.look(*eight(), bond())
-    beside.look(*eight(), bond(lost="eth3"), seconds=90)
-    assert beside.found() == [("BondRedundancyLost", "mlx5_bond_0")]
-    beside.look(*eight(), bond(), seconds=700)
-    assert beside.found() == []
 
 
 @pytest.mark.parametrize(
