@@ -88,7 +88,8 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NvLinks(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` is field 91; a GPU that has none lists the group as absent. `links` holds one entry for each of `count`.
+    """`count` is field 91, 0 of a GPU that has no NVLinks. Where the driver does not tell it, the group is absent, which
+    says nothing of how many there are. `links` holds one entry for each of `count`.
 
     `version` is NVML's enum (4.0 = 6, 5.0 = 7).
     """

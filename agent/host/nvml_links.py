@@ -87,7 +87,7 @@ def links(gpu: Asked) -> dict[str, Any] | None:
     """Give the group as agent.nvml_wire.LinksSaid has it."""
     count = gpu.field("nvlinks", LINK_COUNT)
     if not count:
-        return None
+        return None if count is None else {"count": 0}
     if count > MOST_LINKS:
         gpu.field_refused("nvlinks", UNKNOWN)
         return None

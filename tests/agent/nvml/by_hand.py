@@ -31,6 +31,8 @@ from tests.fakes import FakeClock
 
 BOOT = "boot-1"
 CHECKS = discover()
+# Others judge the GPUs' health, and what field 230 asks for: neither is what these tests are about.
+CONDITIONS = ("GpuDriverFault", "GpuMissing", "GpuXidError")
 QUIET_EVENTS = Timing(event_wait_s=0.0)
 """Nobody listens to events, which would be waited for in real time."""
 EVENTS = Timing(event_wait_s=0.005)
@@ -270,10 +272,11 @@ class Hand:
 
     @property
     def findings(self) -> dict[str, list[Finding]]:
-        """The findings by where they are: the PCI address of the GPU, or `node`."""
+        """The findings by where they are: the PCI address of the GPU, or `node`; of health, none."""
         found: dict[str, list[Finding]] = {}
-        for _, finding in self.judging.findings():
-            found.setdefault(finding.part.pci or finding.part.kind.value, []).append(finding)
+        for condition, finding in self.judging.findings():
+            if condition in CONDITIONS and not finding.reason.startswith("Recovery"):
+                found.setdefault(finding.part.pci or finding.part.kind.value, []).append(finding)
         return found
 
     def reasons(self) -> dict[str, list[str]]:

@@ -47,7 +47,7 @@ SHOWN = {
     H100: ({"retired"}, 18, 6, OF_NVLINK_3, 0),
     B200: ({"retired"}, 18, 7, OF_NVLINK_5, 0),
     GB200: ({"retired"}, 18, 7, OF_NVLINK_5, 10),
-    L4: ({"retired", "nvlinks", "fabric"}, 0, 0, set[str](), 0),
+    L4: ({"retired", "fabric"}, 0, None, set[str](), 0),
 }
 
 
@@ -64,7 +64,7 @@ def test_a_well_gpu_shows_what_its_model_has(sound: dict[str, GpuHealth], model:
     if seen.nvlinks is not None:
         assert (seen.nvlinks.count, seen.nvlinks.version, len(seen.nvlinks.links)) == (count, version, count)
         assert {name for link in seen.nvlinks.links for name in link.counters} == counters
-        assert {(link.state, link.mbps is None) for link in seen.nvlinks.links} == {(1, False)}
+        assert {(link.state, link.mbps is None) for link in seen.nvlinks.links} <= {(1, False)}
 
 
 def test_every_value_of_a_hopper_is_read_into_its_place(tmp_path: Path) -> None:
