@@ -29,11 +29,19 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_root(proc_root: Path) -> Path:
-    """Give the directory below which the host's files and mounts lie.
+    """Give the directory below which the host's files and mounts lie: the root of the machine's first process.
 
-    An agent that reads its own /proc lives among them; in a pod they are seen through the machine's first process.
+    Where the agent reads its own /proc and may not look into that process, it is taken to live among them itself. Raises
+    OSError where the process cannot be looked at otherwise.
     """
-    return Path("/") if proc_root == Path("/proc") else proc_root / "1/root"
+    root = proc_root / "1/root"
+    try:
+        root.stat()
+    except PermissionError:
+        if proc_root == Path("/proc"):
+            return Path("/")
+        raise
+    return root
 
 
 def read_mountinfo(proc_root: Path) -> dict[str, Mount]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.host.children import ChildProcess, Children, program
-from agent.host.mountinfo import Mount, mount_of, parse, read_mountinfo
+from agent.host.mountinfo import Mount, host_root, mount_of, parse, read_mountinfo
 from agent.host.mounts import LocalFileSystems, Look, SharedMounts, look_of
 from agent.wanted_mount import wanted_mount
 from checks.storage_reading import MountReading
@@ -70,6 +70,15 @@ def test_a_mountinfo_that_says_nothing_is_no_reading(tmp_path: Path) -> None:
 def test_no_mountinfo_raises(text: str) -> None:
     """Whatever a line holds."""
     assert all(isinstance(mount, Mount) for mount in parse(text + "\n" + LINES).values())
+
+
+def test_the_hosts_root_is_that_of_its_first_process(tmp_path: Path) -> None:
+    """A procfs that shows no first process is no reading; a user on a machine of their own sees its mounts directly."""
+    host = HostTree(tmp_path)
+    assert host_root(host.proc) == host.root
+    assert host_root(Path("/proc")) in (Path("/"), Path("/proc/1/root"))
+    with pytest.raises(OSError, match="1/root"):
+        host_root(tmp_path / "none")
 
 
 def shared(
@@ -216,12 +225,13 @@ def test_local_paths_on_one_file_system_are_one(tmp_path: Path) -> None:
 
 
 def test_no_local_path_at_all_is_no_reading(tmp_path: Path) -> None:
-    """Nothing read is never fine; neither is a root directory that cannot be entered taken for a path that is not there."""
+    """Nothing read is never fine."""
     host = HostTree(tmp_path)
     with pytest.raises(ValueError, match=r"none of /a, /b is there"):
         local(host, "/a", "/b")
     shutil.rmtree(host.root)
-    assert [reading.error for reading in local(host, "/a").values()] == ["root: No such file or directory"]
+    with pytest.raises(OSError, match="1/root"):
+        local(host, "/a")
 
 
 def test_a_local_file_system_that_hangs_stands_for_itself(tmp_path: Path) -> None:
