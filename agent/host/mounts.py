@@ -78,6 +78,8 @@ def _shared(wanted: WantedMount, mount: Mount | None, reply: Reply | None) -> Mo
     bare = MountReading(path=wanted.path, may_be_read_only=wanted.may_be_read_only, mounted=False)
     if mount is None or reply is None:
         return bare
+    if mount.fstype == AUTOFS and reply.hangs_ms is None:
+        return bare  # nothing came to lie over it, so the mount itself failed
     return msgspec.structs.replace(_answered(bare, mount, reply), mounted=True)
 
 

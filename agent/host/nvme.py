@@ -51,7 +51,7 @@ class Nvmes:
         self._command = command
         self._smart_period_s = smart_period_s
         self._monotonic = monotonic
-        self._smart: dict[str, NvmeReading] = {}
+        self._told: dict[str, NvmeReading] = {}
         self._asked_at: dict[str, float] = {}
 
     def read(self) -> tuple[NvmeReading, ...]:
@@ -60,25 +60,19 @@ class Nvmes:
         now = self._monotonic()
         due = [one.name for one in found if self._is_due(one, now)]
         replies = self._children.ask({name: self._command(name) for name in due})
-        told = [_with_smart(one, replies.get(one.name), self._smart.get(one.name)) for one in found]
-        self._smart = {one.name: one for one in told}
-        self._asked_at = {
-            one.name: now if one.name in replies else self._asked_at[one.name]
-            for one in told
-            if one.name in replies or one.name in self._asked_at
-        }
+        told = [_with_smart(one, replies.get(one.name), self._told.get(one.name)) for one in found]
+        self._told = {one.name: one for one in told}
+        self._asked_at |= dict.fromkeys(due, now)
         return tuple(told)
 
     def _is_due(self, one: NvmeReading, now: float) -> bool:
-        held = self._smart.get(one.name)
+        held = self._told.get(one.name)
         if one.state != "live":
             return False
-        fresh = (
-            held is not None
-            and held.serial == one.serial
-            and not (held.smart_error and not held.smart_denied)
-        )
-        return not fresh or now - self._asked_at.get(one.name, -self._smart_period_s) >= self._smart_period_s
+        if held is None or held.serial != one.serial or one.name not in self._asked_at:
+            return True
+        failed = bool(held.smart_error) and not held.smart_denied
+        return failed or now - self._asked_at[one.name] >= self._smart_period_s
 
 
 class Disks:

@@ -181,6 +181,15 @@ def test_a_mount_point_that_is_made_when_it_is_looked_at(tmp_path: Path) -> None
     assert (reading.fstype, reading.read_only, reading.free_inodes_percent) == ("nfs4", True, None)
 
 
+def test_a_mount_that_autofs_could_not_make_is_missing(tmp_path: Path) -> None:
+    """Its own place holder answers, and is no mount; one that hangs while it is made hangs."""
+    host = HostTree(tmp_path)
+    host.mount("/data", fstype="autofs", source="systemd-1")
+    assert [reading.mounted for reading in shared(host, "/data")] == [False]
+    (hangs,) = shared(host, "/data", command=NEVER)
+    assert (hangs.mounted, hangs.hangs_ms is not None) == (True, True)
+
+
 def test_two_looks_at_once_are_refused(tmp_path: Path) -> None:
     """A look from before a change of boot may still be under way."""
     host = HostTree(tmp_path)
