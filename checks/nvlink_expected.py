@@ -29,7 +29,7 @@ LEAST_PEERS = 3
 class NvLinkExpectation(msgspec.Struct, frozen=True, kw_only=True):
     """None = nobody says. `mbps` is MB/s as NVML counts. `active`: the numbers of the links that should be active.
 
-    `certain` says that an instance type demands links, or that they were there.
+    `certain` says that an instance type demands links, `were_there` that this GPU showed some earlier.
     """
 
     links: int | None = None
@@ -37,6 +37,7 @@ class NvLinkExpectation(msgspec.Struct, frozen=True, kw_only=True):
     mbps: int | None = None
     active: frozenset[int] = frozenset()
     certain: bool = False
+    were_there: bool = False
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,8 @@ def expected_of(
         source=source if links is not None else "",
         mbps=rate // 8 if rate else _fastest(one, answered),
         active=_active(one, rows, peers, earlier, alone=alone),
-        certain=(certain and bool(links)) or earlier.links > 0,
+        certain=certain and bool(links),
+        were_there=earlier.links > 0,
     )
 
 

@@ -13,17 +13,18 @@ from checks.polled import Said, Word
 TRAFFIC_DISABLED = 3
 STATES = {0, 1, 2, TRAFFIC_DISABLED}
 UNDER_MIG = "NVLinks read as down while MIG is enabled, and instances do not use them"
-NO_NVLINK = "this GPU or driver shows no NVLink"
+NO_NVLINK = "this GPU has no NVLink"
+NOT_TOLD = "this GPU or driver does not tell its NVLinks"
 
 
 def why_no_links(gpu: GpuReading, health: GpuHealth, expected: NvLinkExpectation) -> str:
     """Say why the links of this GPU are not evaluated; empty where they are."""
     if gpu.mig:
         return UNDER_MIG
-    none_here = "nvlinks" in health.absent or (health.nvlinks is not None and health.nvlinks.count == 0)
-    if none_here and not expected.certain:
-        return NO_NVLINK
-    return ""
+    if "nvlinks" in health.absent and not expected.were_there:
+        return NOT_TOLD
+    none_here = health.nvlinks is not None and health.nvlinks.count == 0
+    return NO_NVLINK if none_here and not (expected.certain or expected.were_there) else ""
 
 
 def link_words(
@@ -41,7 +42,8 @@ def link_words(
     """
     links = health.nvlinks
     if links is None and "nvlinks" in health.absent:
-        yield _count_word(NvLinks(count=0), part, expected)
+        why = "its NVLinks were told earlier in this boot and are not now"
+        yield Word(said=Said.UNREADABLE, reason=LINK_DOWN, part=part, detail=why)
     elif links is None:
         yield group_missing(health, "nvlinks", LINK_DOWN, part, "its NVLinks", always_asked=True)
     else:

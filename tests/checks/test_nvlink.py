@@ -172,8 +172,8 @@ def test_sound_machines(read: NvmlRead) -> None:
         ),
         pytest.param(
             eight(model="NVIDIA L40S", nvlinks=None, fabric=None, absent=("nvlinks", "fabric")),
-            "shows no NVLink",
-            id="cards without NVLink",
+            "does not tell its NVLinks",
+            id="cards that do not tell of NVLink",
         ),
         pytest.param(
             eight(model="NVIDIA L40S", nvlinks=links(count=0), fabric=Fabric(state=1)),
@@ -209,13 +209,15 @@ def test_a_gpu_alone_needs_no_links_and_one_whose_peers_are_silent_does() -> Non
     assert watch.reasons == ["NvLinkDown"]
 
 
-def test_an_instance_type_demands_links_even_where_the_driver_shows_none() -> None:
-    """Absent and down are told apart."""
+def test_an_instance_type_demands_links_even_where_the_gpu_has_none() -> None:
+    """A driver that does not say how many there are says nothing against that."""
     labels = {"node.kubernetes.io/instance-type": "p5.48xlarge"}
-    read = eight(gpu(0, None, absent=("nvlinks",)))
+    read = eight(gpu(0, links(count=0)))
     assert watched(read, labels=labels).reasons == ["NvLinkCountBelowExpected"]
     assert "instance type p5.48xlarge" in watched(read, labels=labels).message
     assert watched(read).reasons == []
+    untold = watched(eight(gpu(0, None, absent=("nvlinks",))), labels=labels)
+    assert (untold.shown, untold.reasons) == ("False NvLinksHealthy", [])
 
 
 @pytest.mark.parametrize(
@@ -240,8 +242,11 @@ def test_a_board_without_nvswitches_has_no_fabric_manager(
 def test_links_that_were_there_are_missed() -> None:
     """Whatever the driver says now that it has none."""
     watch = watched(eight())
-    watch.waits(300, eight(gpu(0, None, absent=("nvlinks",))))
+    watch.waits(300, eight(gpu(0, links(count=0))))
     assert watch.reasons == ["NvLinkCountBelowExpected"]
+    assert watch.waits(120, eight()).shown == "False NvLinksHealthy"
+    untold = watch.waits(90, eight(gpu(0, None, absent=("nvlinks",))))
+    assert untold.shown == "Unknown NvLinkUnreadable"
 
 
 def test_a_bridged_card_is_expected_to_keep_the_links_that_it_showed() -> None:
