@@ -78,10 +78,8 @@ def window_s(context: Context) -> int:
     return max(1, min(int(context.settings["window_seconds"]), LONGEST_WINDOW_S))
 
 
-def counter_words(
-    port: PortReading, part: Part, counted: Counted, standing: Sequence[Reason]
-) -> Iterator[Word]:
-    """Give the words about the counters of one port that is no EFA; `standing` are the reasons that stand for it now."""
+def counter_words(port: PortReading, part: Part, counted: Counted) -> Iterator[Word]:
+    """Give the words about the counters of one port that is no EFA."""
     values = {**port.hw_counters, **port.counters}
     ended = sorted(name for name, bits in BITS.items() if values.get(name, 0) >= 2**bits - 1)
     yield _word(
@@ -108,8 +106,6 @@ def counter_words(
             yield _word(Said.NOT_SHOWN, rule.reason, part, why)
         elif name in values:
             yield _word(Said.GOOD, rule.reason, part)
-        elif rule.reason in standing:
-            yield _word(Said.NOT_SHOWN, rule.reason, part, f"it does not count {name}")
 
 
 def efa_words(port: PortReading, part: Part, counted: Counted) -> Iterator[Word]:

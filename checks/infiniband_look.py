@@ -1,7 +1,7 @@
 """One look at the RDMA devices: from a reading and what is remembered of this boot to words, rows and new memory. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -10,6 +10,7 @@ from checks import infiniband_reasons as reasons
 from checks.check import Context, NotEvaluated
 from checks.infiniband_counters import HOUR_S, Counted, counter_words, efa_words, window_s
 from checks.infiniband_expected import Expected, expected_ports
+from checks.infiniband_links import link_words, links_of
 from checks.infiniband_memory import MOST_PORTS, DeviceMemory, InfinibandMemory, PortMemory, Shown
 from checks.infiniband_missing import gone_of, missing_words, without_rdma_words
 from checks.infiniband_ports import (
@@ -28,7 +29,6 @@ from checks.infiniband_ports import (
 from checks.infiniband_reading import HcaReading, InfinibandRead, PortReading
 from checks.infiniband_roles import For, Role, has_default_route, roles_of
 from checks.pci_reading import PciRead
-from checks.pcie_link import by_address, chain_of, link_state, why_degraded
 from checks.polled import Polled, Said, Word
 from checks.rates import Rates
 
@@ -39,8 +39,8 @@ NOBODY_SAYS = (
 EFA_SAYS_NOTHING = (
     "EFA's driver says ACTIVE whatever the link does: its devices are counted and its errors judged"
 )
-VIRTUAL = "it is a virtual machine, which does not see the card's slot"
 _LAYERS = {"InfiniBand", "Ethernet"}
+_RATES = (reasons.RATE_BELOW, reasons.WIDTH_REDUCED)
 
 
 class Look:
@@ -79,22 +79,7 @@ class Look:
 
     def hear_pci(self, read: PciRead) -> None:
         """Take what the PCI bus says of the links; it is judged with the next look at the devices."""
-        devices = by_address(read)
-        links: dict[str, tuple[Said, str]] = {}
-        for address, device in devices.items():
-            if device.role != "hca" or device.virtual:
-                continue
-            chain = chain_of(device, devices, read)
-            link, why = link_state(device, chain), why_degraded(device, chain)
-            if read.virtual_machine:
-                links[address] = (Said.NOT_SHOWN, VIRTUAL)
-            elif why:
-                links[address] = (Said.BAD, why)
-            elif link.unread:
-                links[address] = (Said.UNREADABLE, link.unread)
-            else:
-                links[address] = (Said.NOT_SHOWN, link.not_shown) if link.not_shown else (Said.GOOD, "")
-        self._memory = msgspec.structs.replace(self._memory, links=links)
+        self._memory = msgspec.structs.replace(self._memory, links=links_of(read))
 
     def hear(self, read: InfinibandRead) -> Shown | None:
         """Take one look; give what it showed where every compute port was active in it, as many and as fast as expected."""
@@ -111,8 +96,7 @@ class Look:
         ]
         compute = [port for port in ports if port.what is For.COMPUTE]
         said = [*self._words(read, roles, ports, compute, expected)]
-        judged = {device.name for device in read.devices if roles[device.name].what is For.COMPUTE}
-        said += self._stale(said, judged | gone_of(read, memory.devices).keys())
+        said += self._stale(said, read, ports, expected)
         self._polled.hear(said, self._rows(read, roles, compute, expected))
         self._remember(read, roles, ports, compute, routed[:MOST_PORTS], expected)
         return _whole(compute, expected, self._context.now)
@@ -166,9 +150,8 @@ class Look:
             if what is not For.NOTHING:
                 yield from bond_words(device, what)
             if what is For.COMPUTE:
-                yield from self._link_words(device)
-            # What its ports would be like is not known then, and so neither is its kind.
-            if "ports" in device.errors and what is not For.NOTHING and device.role != For.MANAGEMENT:
+                yield from link_words(device, self._memory.links)
+            if "ports" in device.errors and what in {For.COMPUTE, For.STORAGE}:
                 why = f"ports: {device.errors['ports']}"
                 yield Word(said=Said.UNREADABLE, reason=reasons.PORT_DOWN, part=part_of(device), detail=why)
 
@@ -180,17 +163,12 @@ class Look:
         return msgspec.structs.replace(expected, ports=max(0, expected.ports - efa))
 
     def _compute_words(self, port: Port, judged: list[Port], expected: Expected) -> Iterator[Word]:
-        rates = (reasons.RATE_BELOW, reasons.WIDTH_REDUCED)
-        standing = [reason for reason in rates if self._polled.stands(reason, port.part)]
         if expected.rate_mbps is not None:
-            yield from rate_words(port, judged, expected.rate_mbps, bool(standing))
-        else:
-            for reason in standing:
-                yield not_shown(reason, port.part, "nobody says any more which rate it should have")
+            is_standing = any(self._polled.stands(reason, port.part) for reason in _RATES)
+            yield from rate_words(port, judged, expected.rate_mbps, is_standing)
         yield from layer_words(port)
         yield from self._flap_words(port)
-        stand = [reason for reason in reasons.REASONS if self._polled.stands(reason, port.part)]
-        yield from counter_words(port.reading, port.part, self._counted, stand)
+        yield from counter_words(port.reading, port.part, self._counted)
 
     def _flap_words(self, port: Port) -> Iterator[Word]:
         name, hour, long = port.part.name, self._counted.hour, self._counted.long
@@ -216,20 +194,28 @@ class Look:
             reasons.LINK_DOWNED, port.part, "it lost its link and got it back" if lately else "", lines
         )
 
-    def _link_words(self, device: HcaReading) -> Iterator[Word]:
-        link = self._memory.links.get(device.pci)
-        if link is not None:
-            said, why = link
-            yield Word(said=said, reason=reasons.HCA_PCIE, part=part_of(device), detail=why)
+    def _stale(
+        self, said: list[Word], read: InfinibandRead, ports: list[Port], expected: Expected
+    ) -> Iterator[Word]:
+        """Let go of what this look says nothing about any more: another name or role, a file that is gone, no expectation.
 
-    def _stale(self, said: list[Word], judged: Set[str]) -> Iterator[Word]:
-        """Let go of what stands about a device that has another name or another role now, or that nobody expects."""
+        What could not be read now, or is gone itself, keeps what it has; so does the rate of a port that is down.
+        """
         by_name = {reason.name: reason for reason in reasons.REASONS}
         named = {(word.reason.name, word.part.key()) for word in said}
+        silent = {
+            *gone_of(read, self._memory.devices),
+            *(d.name for d in read.devices if "ports" in d.errors),
+        }
+        silent |= {port.part.name for port in ports if port.unread}
+        down = {port.part.name for port in ports if not port.is_active and expected.rate_mbps is not None}
         for slot in self._polled.before.slots.values():
-            is_judged = slot.part.name.partition("/")[0] in judged
-            if slot.reason in by_name and not is_judged and (slot.reason, slot.part.key()) not in named:
-                yield not_shown(by_name[slot.reason], slot.part, "it is not judged any more")
+            reason, name = by_name.get(slot.reason), slot.part.name
+            if reason is None or (slot.reason, slot.part.key()) in named:
+                continue
+            is_kept = not silent.isdisjoint({name, name.partition("/")[0]})
+            if not (is_kept or (name in down and reason in _RATES)):
+                yield not_shown(reason, slot.part, "it is not shown any more")
 
     # What is not evaluated
 

@@ -110,6 +110,8 @@ def _far(left: Sequence[HcaReading], read: InfinibandRead, wanted: int) -> dict[
 def _of_another_kind(
     left: Sequence[HcaReading], read: InfinibandRead, layers: Mapping[str, str], wanted: int
 ) -> dict[str, Role]:
+    # What could not be read of a device takes nothing away from it.
+    left = [device for device in left if not _is_kind_unread(device, layers)]
     if not left:
         return {}
     functions = Counter(
@@ -125,6 +127,11 @@ def _of_another_kind(
         kinds, chosen = (wide, others) if more >= wanted else (strict, chosen)
     why = "it is of another kind than most"
     return {d.name: Role(For.MANAGEMENT, why) for d in left if kinds[d.name] not in chosen}
+
+
+def _is_kind_unread(device: HcaReading, layers: Mapping[str, str]) -> bool:
+    layer_unread = not layers.get(device.name) and any("link_layer" in port.errors for port in device.ports)
+    return layer_unread or not device.errors.keys().isdisjoint({"hca_type", "board_id", "ports"})
 
 
 def _largest(left: Sequence[HcaReading], kinds: Mapping[str, _Kind]) -> tuple[list[_Kind], int]:

@@ -298,6 +298,46 @@ def test_ports_that_cannot_be_listed() -> None:
     broken = msgspec.structs.replace(hca(1), ports=(), errors={"ports": "EIO"})
     machine.look(hca(0), broken, seconds=30)
     assert machine.last.unreadable is not None
+    machine.look(hca(0), hca(1), seconds=20)
+    assert machine.last.unreadable is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "ill", "well"),
+    [
+        pytest.param(
+            {"expected_rate_mbps": 400_000},
+            hca(1, port(rate="odd")),
+            {"looked_at": ("infiniband",)},
+            id="a rate that nobody expects any more",
+        ),
+        pytest.param({}, hca(1, port(link_layer="", errors={"link_layer": "EIO"})), {}, id="a link layer"),
+        pytest.param(
+            {}, hca(1, port(hw_counters={}, errors={"rnr_nak_retry_err": "EIO"})), {}, id="a counter"
+        ),
+    ],
+)
+def test_what_could_not_be_read_and_is_not_there_any_more(
+    facts: dict[str, Any], ill: HcaReading, well: dict[str, Any]
+) -> None:
+    """Unknown ends with the file, or with the question."""
+    machine = Machine(**facts)
+    machine.look(hca(0), ill, seconds=30)
+    assert machine.last.unreadable is not None
+    machine.facts = well or machine.facts
+    machine.look(hca(0), hca(1, port(link_layer="", hw_counters={})), seconds=20)
+    assert machine.last.unreadable is None
+
+
+def test_a_finding_outlives_what_cannot_be_read() -> None:
+    """A port that is down is not well because its state, or the list of ports, gives EIO."""
+    machine = Machine()
+    machine.look(*eight())
+    machine.look(*eight(_3=hca(3, down())), seconds=90)
+    machine.look(*eight(_3=hca(3, port(state="", errors={"state": "EIO"}))), seconds=30)
+    assert machine.found() == [("PortDown", "mlx5_3/1")]
+    machine.look(*eight(_3=msgspec.structs.replace(hca(3), ports=(), errors={"ports": "EIO"})), seconds=30)
+    assert machine.found() == [("PortDown", "mlx5_3/1")]
 
 
 @pytest.mark.parametrize(
