@@ -1,7 +1,8 @@
 """nodemend-bench: how fast, beside what, on what machine.
 
 `detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once. `agent`: what
-a node pays for its agent while nothing happens. `nvml`: whether thousands of rounds of NVML leave anything behind.
+a node pays for its agent while nothing happens. `nvml`: whether thousands of rounds of NVML leave anything behind. `checks`:
+what a round of all checks costs and leaves behind, and what a storm of kernel lines does.
 Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
 """
 
@@ -14,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from bench import agent, detect, hardware, nvml_soak, quarantine
+from bench import agent, checks, checks_storm, detect, hardware, nvml_soak, quarantine
 from bench.figures import Figure, flat, table
 from bench.outcome import NotMeasured
 from kube.api import ApiError
@@ -37,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             measured = agent.measure(_say, window_s=arguments.window, hours=arguments.hours)
         elif arguments.what == "nvml":
             measured = nvml_soak.measure(_say, rounds=arguments.rounds)
+        elif arguments.what == "checks":
+            measured = checks.measure(_say, rounds=arguments.rounds, storm_s=arguments.storm)
         else:
             measured = quarantine.measure(
                 _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
@@ -85,6 +88,14 @@ def _parser() -> argparse.ArgumentParser:
             "nvml",
             "whether rounds of NVML leave files, threads, processes or memory behind",
             (("rounds", "N", nvml_soak.ROUNDS, f"how many rounds, at least {nvml_soak.FEWEST}"),),
+        ),
+        (
+            "checks",
+            "a round of all checks, and a storm of kernel lines",
+            (
+                ("rounds", "N", checks.ROUNDS, f"how many rounds, at least {checks.FEWEST}"),
+                ("storm", "S", checks.STORM_S, f"seconds of {checks_storm.LINES_PER_S} lines each"),
+            ),
         ),
     ):
         command = commands.add_parser(name, help=words, description=words)
