@@ -88,7 +88,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, order=True):
         """
         if self.kind is PartKind.PORT and self.name:
             return f"{self.kind}/{self.name}"
-        return f"{self.kind}/{self.pci or self.uuid or self.name}"
+        return f"{self.kind.value}/{self.pci or self.uuid or self.name}"
 
 
 class Named(Protocol):

@@ -20,6 +20,10 @@ class Growth:
         self._rates = rates
         self._told = dict(told)
 
+    def is_at_zero(self, group: str, bit: int, key: str) -> bool:
+        """Tell a counter that was told before and has never counted: another zero changes nothing."""
+        return bool(self._told.get(group, 0) >> bit & 1) and self._rates.last(key) is None
+
     def count(self, group: str, bit: int, key: str, value: int) -> None:
         """Take a counter's value now; `key` names it in `rates`."""
         value = max(0, min(value, MAX_COUNT))

@@ -48,12 +48,16 @@ def error_words(
         return
     many: dict[str, list[int]] = {}
     few: dict[str, list[int]] = {}
+    about, window_ms = part.key(), settings["error_window_seconds"] * 1000
+    groups = [(name, f"{about} {name}") for name in COUNTERS]
     for link in told:
-        for name in COUNTERS:
+        for name, group in groups:
             if name in link.counters and 0 <= link.index < 64:
-                key = f"{part.key()} {link.index} {name}"
-                growth.count(f"{part.key()} {name}", link.index, key, link.counters[name])
-                grown = rates.grown(key, settings["error_window_seconds"] * 1000)
+                value, key = link.counters[name], f"{about} {link.index} {name}"
+                if not value and growth.is_at_zero(group, link.index, key):
+                    continue  # nearly all of them, nearly always
+                growth.count(group, link.index, key, value)
+                grown = rates.grown(key, window_ms)
                 if _is_many(name, grown, settings):
                     many.setdefault(name, []).append(link.index)
                 elif grown >= max(1, settings["few_errors"]):
