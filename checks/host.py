@@ -83,7 +83,8 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
     if nothing := nobody_looks(NAME, HOST, memory, context):
         return nothing
     judging = _Judging(memory if isinstance(memory, HostMemory) else HostMemory(), context)
-    for seen in observations:
+    # What is on the bus says which questions there are, also where both came at once.
+    for seen in sorted(observations, key=lambda one: not isinstance(one, PciRead)):
         match seen:
             case KernelRecord():
                 judging.lines.take(seen)
