@@ -11,7 +11,8 @@ disk that is gone and a file system that does not answer are faults once two loo
 
 A root file system that was read-only from the start of the boot is meant so (many node images are) and is not judged,
 nor are file systems that can be nothing else (squashfs, iso9660, erofs). A disk that was handed to another driver is
-not missing.
+not missing, nor is a cloud's network volume (told by its model) that was detached: those come and go with pods, and do
+not count among `expected_nvmes`.
 
 **What nodemend does.** Where the node cannot live on its file systems, new work is kept off, what runs may finish, and the
 node is rebooted. A disk that warns is a person's: new work prefers other nodes. Warnings change nothing.
@@ -45,7 +46,7 @@ from checks.local_storage_reasons import (
     NVME_NOT_LIVE,
     REASONS,
 )
-from checks.nvme_words import nvme_part, smart_words, state_words, word
+from checks.nvme_words import is_volume, nvme_part, smart_words, state_words, word
 from checks.observation import KernelRecord, Observation, SourceFailed
 from checks.polled import Polled, PolledMemory, Rule, Said, Word, nobody_looks, restored
 from checks.storage_reading import DISKS, DisksRead, MountReading
@@ -136,7 +137,8 @@ class _Judging:
         refused: list[tuple[Part, str]] = []
         for nvme in read.nvmes:
             part = nvme_part(nvme)
-            words += state_words(nvme, part)
+            if not is_volume(nvme):  # one that is being detached is not live either
+                words += state_words(nvme, part)
             words += smart_words(nvme, part, self._settings["wear_percent"], refused)
         words += self._missing(read, refused)
         for local in read.local:
@@ -147,7 +149,7 @@ class _Judging:
         )
 
     def _missing(self, read: DisksRead, refused: list[tuple[Part, str]]) -> Iterator[Word]:
-        here = {nvme.pci: nvme_part(nvme) for nvme in read.nvmes if nvme.pci}
+        here = {nvme.pci: nvme_part(nvme) for nvme in read.nvmes if nvme.pci and not is_volume(nvme)}
         self._disks |= here
         handed = {pci for pci, driver in (read.bus or {}).items() if driver not in ("", "nvme")}
         for pci, part in sorted(self._disks.items()):
@@ -181,7 +183,8 @@ class _Judging:
         else:
             yield word(False, FILESYSTEM_UNUSABLE, part)
             yield from self._read_only(local, part, what, refused)
-            yield from self._room(local, part)
+            if not local.read_only:  # an image that can only be read is full by its nature
+                yield from self._room(local, part)
 
     def _read_only(
         self, local: MountReading, part: Part, what: str, refused: list[tuple[Part, str]]
@@ -264,4 +267,5 @@ CHECK = Check(
     unknown_reasons=(LOCAL_STORAGE_UNREADABLE,),
     restore=restore,
     single_look={"confirm_seconds": 0},
+    part_kind=PartKind.DISK,
 )

@@ -23,6 +23,20 @@ BY_BITS = (
     (NVME_WARNING, TEMPERATURE | BACKUP | MEMORY_REGION),
 )
 
+# Network volumes that clouds show as NVMe disks (the models that their own udev rules tell them by: amazon-ec2-utils,
+# google-compute-engine guest-configs, azure-vm-utils). They come and go with the pods that use them.
+VOLUMES = (
+    "Amazon Elastic Block Store",
+    "nvme_card-pd",
+    "MSFT NVMe Accelerator",
+    "Alibaba Cloud Elastic Block Storage",
+)
+
+
+def is_volume(nvme: NvmeReading) -> bool:
+    """Tell a network volume, which may be detached at any time, from a disk of the machine."""
+    return nvme.model.startswith(VOLUMES)
+
 
 def nvme_part(nvme: NvmeReading) -> Part:
     """Name a disk; its PCI address stays while the machine runs."""

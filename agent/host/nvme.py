@@ -26,6 +26,9 @@ _NVME_CLASS = 0x0108  # mass storage, non-volatile memory
 _TEXT = 64
 # Not allowed, or nothing there that offers it: not a controller that refuses.
 _DENIED = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.ENOTTY, errno.EOPNOTSUPP}
+# Status codes of a controller without that command, that field or that log (NVM Express base specification, 3.1.1 on
+# status codes); the bits above say whether asking again makes sense.
+_NOT_OFFERED, _STATUS_BITS = {0x001, 0x002, 0x109}, 0x7FF
 
 Command = Callable[[str], Sequence[str]]
 
@@ -186,8 +189,8 @@ def _told(one: NvmeReading, reply: Reply) -> NvmeReading:
         case ["error", number, stage] if number.isdecimal():
             said = f"{stage}: {os.strerror(int(number))}"
             return msgspec.structs.replace(one, smart_error=said, smart_denied=int(number) in _DENIED)
-        case ["status", number]:
-            return msgspec.structs.replace(
-                one, smart_error=f"the controller refuses with status {number[:16]}"
-            )
+        case ["status", number] if number.isdecimal():
+            said = f"the controller refuses with status {number[:16]}"
+            denied = int(number[:16]) & _STATUS_BITS in _NOT_OFFERED
+            return msgspec.structs.replace(one, smart_error=said, smart_denied=denied)
     return msgspec.structs.replace(one, smart_error=f"the look said {reply.output[:64]!r}")

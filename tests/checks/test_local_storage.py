@@ -162,6 +162,34 @@ def test_a_disk_that_was_handed_over_is_not_missing() -> None:
     assert one.waits(300, gone({})).reasons == [], "it is theirs now"
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param("Amazon Elastic Block Store", id="AWS"),
+        pytest.param("nvme_card-pd", id="Google"),
+        pytest.param("MSFT NVMe Accelerator v1.0", id="Azure"),
+    ],
+)
+def test_a_network_volume_that_was_detached_is_not_missing(model: str) -> None:
+    """It goes with the pod that used it: a node is never rebooted for that, nor does one stand for a disk that is gone."""
+    volume = replace(NVME, model=model, name="nvme1", pci="0000:09:00", serial="vol1")
+    both = {NVME.pci: "nvme", volume.pci: "nvme"}
+    one = watched(expected_nvmes=1).waits(30, looks(NVME, volume, bus=both))
+    one.waits(300, looks(NVME, replace(volume, state="deleting"), bus=both))
+    assert one.waits(300, looks(NVME, bus={NVME.pci: "nvme"})).reasons == []
+    assert one.shown == SOUND
+    short = watched(expected_nvmes=2).waits(120, looks(NVME, volume, bus=both))
+    assert short.reasons == ["NvmeMissing"]
+
+
+@pytest.mark.parametrize("fstype", ["squashfs", "erofs", "ext4"])
+def test_an_image_that_can_only_be_read_is_not_short_of_space(fstype: str) -> None:
+    """It is full by its nature, and nobody writes there."""
+    root = replace(ROOT, read_only=True, fstype=fstype, free_percent=0, free_inodes_percent=0)
+    one = watched().waits(300, looks(root))
+    assert (one.reasons, one.shown) == ([], SOUND)
+
+
 def test_a_disk_on_a_machine_whose_bus_is_not_shown() -> None:
     """Nobody can say whether it is gone; what stood stands."""
     one = watched().waits(30, looks()).waits(300, gone(None))
