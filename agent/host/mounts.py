@@ -64,9 +64,11 @@ class SharedMounts:
     def read(self) -> MountsRead:
         """Look at all of them. Raises OSError or ValueError where nobody can say what is mounted."""
         mounts = read_mountinfo(self._proc_root)
-        paths = [one.path for one in self._wanted if one.path in mounts]
+        paths = [
+            one.path for one in self._wanted if one.path in mounts or _is_made_by_autofs(one.path, mounts)
+        ]
         replies = self._children.ask({path: self._command(path) for path in paths})
-        if any(mounts[path].fstype == AUTOFS for path in paths):
+        if any(_is_made_by_autofs(path, mounts) for path in paths):
             mounts = read_mountinfo(self._proc_root)  # the look itself made it mount what belongs there
         return MountsRead(
             seen_at=self._now(),
@@ -74,11 +76,17 @@ class SharedMounts:
         )
 
 
+def _is_made_by_autofs(path: str, mounts: dict[str, Mount]) -> bool:
+    """Tell a place that is mounted once somebody looks there: autofs lies on it, or on the directory above (a map)."""
+    mount = mount_of(path, mounts)
+    return mount is not None and mount.fstype == AUTOFS
+
+
 def _shared(wanted: WantedMount, mount: Mount | None, reply: Reply | None) -> MountReading:
     bare = MountReading(path=wanted.path, may_be_read_only=wanted.may_be_read_only, mounted=False)
-    if mount is None or reply is None:
+    if reply is None:
         return bare
-    if mount.fstype == AUTOFS and reply.hangs_ms is None:
+    if (mount is None or mount.fstype == AUTOFS) and reply.hangs_ms is None:
         return bare  # nothing came to lie over it, so the mount itself failed
     return msgspec.structs.replace(_answered(bare, mount, reply), mounted=True)
 

@@ -166,17 +166,21 @@ def test_what_a_child_says_otherwise(tmp_path: Path, said: str, error: str, numb
     )
 
 
-def test_a_mount_point_that_is_made_when_it_is_looked_at(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("autofs", "path"),
+    [pytest.param("/data", "/data", id="direct"), pytest.param("/net", "/net/data", id="below a map")],
+)
+def test_a_mount_point_that_is_made_when_it_is_looked_at(tmp_path: Path, autofs: str, path: str) -> None:
     """autofs mounts what belongs there because the child looks: mountinfo is read again."""
     host = HostTree(tmp_path)
-    host.mount("/data", fstype="autofs", source="systemd-1")
+    host.mount(autofs, fstype="autofs", source="systemd-1")
     code = (
         f"import pathlib; p = pathlib.Path({str(host.proc / '1/mountinfo')!r}); "
-        "p.write_text(p.read_text() + '99 1 0:50 / /data rw shared:9 - nfs4 filer:/x ro\\n'); "
-        "print('ok 100 50 0 0 1 3 /data', end='')"
+        f"p.write_text(p.read_text() + '99 1 0:50 / {path} rw shared:9 - nfs4 filer:/x ro\\n'); "
+        f"print('ok 100 50 0 0 1 3 {path}', end='')"
     )
     command = (sys.executable, "-I", "-S", "-c", code)
-    mounts = SharedMounts(host.proc, [wanted_mount("/data")], Children(10), lambda _: command, SYSTEM.now)
+    mounts = SharedMounts(host.proc, [wanted_mount(path)], Children(10), lambda _: command, SYSTEM.now)
     (reading,) = mounts.read().mounts
     assert (reading.fstype, reading.read_only, reading.free_inodes_percent) == ("nfs4", True, None)
 
@@ -185,9 +189,10 @@ def test_a_mount_that_autofs_could_not_make_is_missing(tmp_path: Path) -> None:
     """Its own place holder answers, and is no mount; one that hangs while it is made hangs."""
     host = HostTree(tmp_path)
     host.mount("/data", fstype="autofs", source="systemd-1")
-    assert [reading.mounted for reading in shared(host, "/data")] == [False]
-    (hangs,) = shared(host, "/data", command=NEVER)
-    assert (hangs.mounted, hangs.hangs_ms is not None) == (True, True)
+    host.mount("/net", fstype="autofs", source="auto.net")
+    assert [reading.mounted for reading in shared(host, "/data", "/net/data")] == [False, False]
+    for hangs in shared(host, "/data", "/net/data", command=NEVER):
+        assert (hangs.mounted, hangs.hangs_ms is not None) == (True, True)
 
 
 def test_two_looks_at_once_are_refused(tmp_path: Path) -> None:
