@@ -307,4 +307,5 @@ CHECK = Check(
     },
     restore=restore,
     single_look={"raise_seconds": 0, "clock_seconds": 0},
+    part_kind=PartKind.NODE,
 )

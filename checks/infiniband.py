@@ -41,7 +41,7 @@ import msgspec
 from checks import infiniband_reasons as reasons
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
-from checks.finding import Finding, Severity
+from checks.finding import Finding, PartKind, Severity
 from checks.infiniband_expected import expected_ports
 from checks.infiniband_look import NAME, Look
 from checks.infiniband_memory import InfinibandMemory, Shown
@@ -201,4 +201,5 @@ CHECK = Check(
     unknown_reasons=(reasons.UNREAD,),
     restore=restore,
     single_look=dict.fromkeys(_WAITS, 0),
+    part_kind=PartKind.PORT,
 )

@@ -200,4 +200,5 @@ CHECK = Check(
     unknown_reasons=(STORAGE_UNREADABLE,),
     restore=restore,
     single_look={"hung_seconds": 0, "confirm_seconds": 0, "slow_seconds": 0, "very_slow_seconds": 0},
+    part_kind=PartKind.MOUNT,
 )

@@ -139,3 +139,28 @@ def test_any_class_can_be_drilled(check: Any) -> None:
     """Its first reason, by name."""
     answer = _cluster().run("drill", "gpu-1", check.reasons[0].name, "-o", "json")
     assert (answer.code, answer.json()["condition"]) == (0, check.condition)
+
+
+@pytest.mark.parametrize(
+    ("reason", "part"),
+    [
+        pytest.param("PortDown", {"kind": "port", "name": "drill"}, id="a port"),
+        pytest.param("MountHung", {"kind": "mount", "name": "drill"}, id="a mount"),
+        pytest.param("NvmeCritical", {"kind": "disk", "name": "drill"}, id="a disk"),
+        pytest.param("ContainerRuntimeDown", {"kind": "node"}, id="the node"),
+    ],
+)
+def test_a_drill_is_about_what_its_class_is_about(reason: str, part: dict[str, str]) -> None:
+    """A mount that hangs is no GPU."""
+    cluster = _cluster()
+    assert cluster.run("drill", "gpu-1", reason).code == 0
+    (patch,) = cluster.api.writes()
+    body: Any = patch.body
+    assert body["spec"]["drills"][0]["part"] == part
+
+
+def test_a_warning_can_be_drilled_and_turns_nothing_true() -> None:
+    """The host has no condition: what is drilled there is seen in NodeHealth and Events."""
+    answer = _cluster().run("drill", "gpu-1", "KubeletDown")
+    assert answer.code == 0
+    assert "KubeletDown is shown as a warning and turns no condition True, on node." in answer.out
