@@ -11,11 +11,12 @@ from checks.finding import Action, Effect, Severity, Urgency
 from controller.case import WORKLOAD
 from controller.explain import explain
 from controller.plan import plan
-from controller.workloads import APPLICATION, cause_of
+from controller.workloads import APPLICATION
 from kube.nodehealth import HealthFinding
 from kube.policy import BreakerPolicy, BudgetPolicy, Mode, RemediationPolicy, WorkloadPolicy
 from kube.remediation import WORKLOAD_ACKNOWLEDGED, Phase, RemediationStatus
 from tests import build as make
+from tests.controller.core.test_workload_causes import reason_of
 from tests.controller.core.world import World
 
 ROOMY = BudgetPolicy(max_unavailable="100%", max_quarantined="100%", max_repairs_in_flight=20)
@@ -236,14 +237,6 @@ def test_warnings_of_a_node_without_incident_tell_too() -> None:
     assert (suspect.cause, suspect.nodes) == (APPLICATION, (*THREE, "gpu-4"))
 
 
-def reason_of(beginning: str) -> str:
-    """Give the catalogue's own name of the XID that this begins with."""
-    from checks.xid_catalog import catalog
-
-    code = int("".join(c for c in beginning.removeprefix("Xid")[:3] if c.isdigit()))
-    return catalog()[code].reason
-
-
 def test_it_survives_a_restart_and_the_loss_of_what_told() -> None:
     """What is held stands in the incident: with the witnesses' reports and pods gone it is held as before."""
     world = Cluster()
@@ -374,37 +367,6 @@ def test_a_drain_that_began_goes_on_and_its_repair_is_held() -> None:
     world.after(minutes=2)
     assert (world.of("gpu-3").status.phase, world.held()) == (Phase.DRAINING, ["gpu-3"])
     assert "uid-train" not in world.pods
-
-
-@pytest.mark.parametrize(
-    ("detail", "cause"),
-    [
-        pytest.param("XID 154, after XID 119", "Xid119GspTimeout", id="what it names"),
-        pytest.param("XID 154, after XID 31, XID 119", APPLICATION, id="the first of them"),
-        pytest.param("XID 154, after XID 119, XID 48", "", id="one that no program causes"),
-        pytest.param("NVML, without another XID near it", "", id="nothing named"),
-        pytest.param("XID 154, after XID 999", "", id="a code that is not known"),
-    ],
-)
-def test_what_the_driver_asks_for_has_the_cause_that_it_names(detail: str, cause: str) -> None:
-    """XID 154 sums up others, and says which."""
-    asked = msgspec.structs.replace(make.finding("RecoveryGpuReset"), detail=detail)
-    assert cause_of(asked) == cause
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        *(pytest.param(code, APPLICATION, id=str(code)) for code in (13, 31, 32, 43, 45)),
-        *(pytest.param(code, "itself", id=str(code)) for code in (62, 109, 119, 120)),
-        *(pytest.param(code, "", id=str(code)) for code in (48, 63, 64, 74, 79, 92, 94, 95, 110, 140, 149)),
-    ],
-)
-def test_what_a_workload_may_have_caused(code: int, expected: str) -> None:
-    """Programs, driver and firmware; never memory, links, bus or board."""
-    reason = reason_of(f"Xid{code}")
-    assert cause_of(make.finding(reason)) == (reason if expected == "itself" else expected)
-    assert cause_of(make.finding(reason, condition="GpuEccFault")) == ""
 
 
 def test_a_fleet_without_holders_costs_nothing() -> None:

@@ -48,7 +48,7 @@ from kube.types import (
 )
 from tests import build as make
 from tests.build import NOW, XID
-from tests.controller.core.gpu_node import relabelled
+from tests.controller.core.patched_node import patched, with_spec
 
 
 class World:
@@ -226,23 +226,7 @@ class World:
             or node.metadata.resource_version != step.resource_version
         ):
             return False
-        if isinstance(step, StopClients | StartClients):
-            node = relabelled(step, node)
-        elif isinstance(step, Quarantine):
-            unschedulable = node.spec.unschedulable
-            node = make.quarantined(node, step.incident, step.before)
-            if not step.before.cordoned:
-                node = _with_spec(node, unschedulable=unschedulable)
-        else:
-            annotations = {k: v for k, v in node.metadata.annotations.items() if k != QUARANTINE}
-            node = msgspec.structs.replace(
-                node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
-            )
-            if step.untaint:
-                node = _with_spec(node, taints=tuple(t for t in node.spec.taints if t.value != step.incident))
-            if step.uncordon:
-                node = _with_spec(node, unschedulable=False)
-        self._put(node)
+        self._put(patched(step, node))
         return True
 
     def _evict(self, step: Evict) -> bool:
@@ -363,17 +347,17 @@ class World:
     # People and other automations
 
     def cordon(self, name: str = "gpu-1", *, on: bool = True) -> None:
-        self._put(_with_spec(self.nodes[name], unschedulable=on))
+        self._put(with_spec(self.nodes[name], unschedulable=on))
 
     def label(self, name: str, key: str, value: str) -> None:
         self._with_metadata(name, labels={**self.nodes[name].metadata.labels, key: value})
 
     def taint(self, name: str, key: str) -> None:
-        self._put(_with_spec(self.nodes[name], taints=(*self.nodes[name].spec.taints, Taint(key=key))))
+        self._put(with_spec(self.nodes[name], taints=(*self.nodes[name].spec.taints, Taint(key=key))))
 
     def untaint(self, name: str, key: str) -> None:
         taints = tuple(t for t in self.nodes[name].spec.taints if t.key != key)
-        self._put(_with_spec(self.nodes[name], taints=taints))
+        self._put(with_spec(self.nodes[name], taints=taints))
 
     def unmark(self, name: str = "gpu-1") -> None:
         """A person removes our annotation."""
@@ -399,7 +383,3 @@ class World:
     def _with_metadata(self, name: str, **changes: object) -> None:
         node = self.nodes[name]
         self._put(msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **changes)))
-
-
-def _with_spec(node: Node, **changes: object) -> Node:
-    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, **changes))
