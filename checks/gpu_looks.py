@@ -47,6 +47,7 @@ class GpuLooks:
         self.same_boot = kept.polled is not None and kept.polled.boot_id in ("", self.polled.before.boot_id)
         # Counters of an earlier boot, and its watched time, say nothing of this one.
         self.rates = Rates(kept.rates if self.same_boot else {}, self.polled.clock_ms, window_ms)
+        self.rates.forget_all(self.polled.is_dealt_with())
         self._shown = kept.shown if self.same_boot else None
 
     def hear(self, observations: Sequence[Observation], words_of: WordsOf) -> None:

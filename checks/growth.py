@@ -6,7 +6,7 @@ has grown, where its zero was told before, and only begins to be watched, where 
 zero).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from checks.rates import MAX_COUNT, Rates
 
@@ -26,15 +26,33 @@ class Growth:
 
     def count(self, group: str, bit: int, key: str, value: int) -> None:
         """Take a counter's value now; `key` names it in `rates`."""
-        value = max(0, min(value, MAX_COUNT))
         before = self._told.get(group, 0)
+        self._take(key, value, was_told=bool(before >> bit & 1))
+        self._tell(group, before | 1 << bit)
+
+    def count_all(self, group: str, values: Mapping[str, int]) -> None:
+        """Take all counters of a group whose counters are always told together: one bit is enough for all of them."""
+        was_told = group in self._told
+        for key, value in values.items():
+            self._take(key, value, was_told=was_told)
+        self._tell(group, 1)
+
+    def forget(self, belongs: Callable[[str], bool]) -> None:
+        """Let counters begin anew, as after a repair: what they show next is a first sight."""
+        self._rates.forget_all(belongs)
+        self._told = {group: bits for group, bits in self._told.items() if not belongs(group)}
+
+    def _take(self, key: str, value: int, *, was_told: bool) -> None:
+        value = max(0, min(value, MAX_COUNT))
         known = self._rates.last(key) is not None
-        if value and not known and before >> bit & 1:
+        if value and not known and was_told:
             self._rates.count(key, 0)
         if value or known:
             self._rates.count(key, value)
+
+    def _tell(self, group: str, bits: int) -> None:
         if group in self._told or len(self._told) < MAX_GROUPS:
-            self._told[group] = before | 1 << bit
+            self._told[group] = bits
 
     def memory(self) -> dict[str, int]:
         """Give what is to be kept beside the rates."""

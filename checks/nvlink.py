@@ -143,10 +143,7 @@ class _Look:
         window_ms = 1000 * max(1, context.settings["error_window_seconds"])
         self.rates = Rates(held.rates, polled.clock_ms, window_ms)
         self.growth = Growth(self.rates, held.told)
-        known = (NODE, *context.parts)
-        cleared = tuple(f"{part.key()} " for part in known if polled.is_just_cleared(part))
-        everything = polled.is_just_cleared(NODE)
-        self.rates.calm(lambda key: everything or key.startswith(cleared))
+        self.growth.forget(polled.is_dealt_with())
         self.seen: dict[str, Seen] = dict(held.seen)
         self.switchless = held.switchless
         self._polled = polled

@@ -180,7 +180,7 @@ class _Fold:
         self.growth = Growth(self.rates, held.told)
         # Bridges are shared, so what is dealt with for one GPU is for all that is counted above it.
         if any(self.polled.is_just_cleared(part) for part in (NODE, *context.parts)):
-            self.rates.calm(lambda _: True)
+            self.growth.forget(lambda _: True)
 
     def judgement(self) -> Judgement:
         memory = BusMemory(polled=self.polled.memory(), rates=self.rates.memory(), told=self.growth.memory())

@@ -67,14 +67,20 @@ class BusLook:
 
     def _growth_of(self, device: PciDevice) -> dict[str, int]:
         """Take a device's counters, and give by how much those grew within the window that did."""
-        grew: dict[str, int] = {}
+        groups: dict[str, dict[str, int]] = {}
         for name, value in device.aer.items():
             group = name.partition(".")[0]
+            # The three totals of a root port are files of their own, each other counter is a line of its group's file.
+            whole = name if group == "rootport" else group
             if group in GROUPS:
-                key = f"{device.address} {name}"
-                self._growth.count(f"{device.address} {group}", 0, key, value)
-                if grown := self._rates.grown(key, 1000 * self._settings["window_seconds"]):
-                    grew[name] = grown
+                groups.setdefault(whole, {})[f"{device.address} {name}"] = value
+        grew: dict[str, int] = {}
+        window_ms = 1000 * self._settings["window_seconds"]
+        for whole, values in groups.items():
+            self._growth.count_all(f"{device.address} {whole}", values)
+            for key in values:
+                if grown := self._rates.grown(key, window_ms):
+                    grew[key.partition(" ")[2]] = grown
         return grew
 
     def _of(self, device: PciDevice, chain: Sequence[PciDevice]) -> Iterator[Word]:

@@ -15,7 +15,7 @@ most two minutes of it, so neither an absent agent nor a clock that is set raise
 this begins anew.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -25,7 +25,7 @@ import msgspec
 from checks.check import Context, Judgement, NotEvaluated
 from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
 from checks.condition import Unreadable, worst_first
-from checks.finding import EFFECT_RANK, Finding, Part, Reason, Severity
+from checks.finding import EFFECT_RANK, Finding, Part, PartKind, Reason, Severity
 from checks.nvml_word import watched_ms
 from checks.standing import CONFIRMED_EVERY
 
@@ -223,6 +223,14 @@ class Polled:
         applied, context = self.before.applied, self._context
         everything = context.cleared_before is not None and context.cleared_before != applied.before
         return everything or any(one.covers(part) for one in context.clearings if one not in applied.parts)
+
+    def is_dealt_with(self) -> Callable[[str], bool]:
+        """Tell by its key (a part's, a blank, a name) each counter that a clearing which is acted on now deals with."""
+        if self.is_just_cleared(Part(kind=PartKind.NODE)):
+            return lambda _: True
+        known = [part for part in self._context.parts if self.is_just_cleared(part)]
+        cleared = tuple(f"{part.key()} " for part in known)
+        return lambda key: key.startswith(cleared)
 
     def _clear(self) -> None:
         is_cleared = newly_cleared(self.before.applied, self._context)

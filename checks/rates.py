@@ -74,6 +74,10 @@ class Rates:
         """Let a counter begin anew: what it shows next is a first sight."""
         self._held.pop(key, None)
 
+    def forget_all(self, belongs: Callable[[str], bool]) -> None:
+        """Let these counters begin anew, as after a repair that may have counted, too (links that train anew)."""
+        self._held = {key: series for key, series in self._held.items() if not belongs(key)}
+
     def calm(self, belongs: Callable[[str], bool]) -> None:
         """Let what these counters grew by so far be over, as after a repair; their last values are kept."""
         for key, series in self._held.items():

@@ -121,7 +121,9 @@ class _Judging:
         self._window_ms = 1000 * max(0, self._settings["window_seconds"])
         self.looks = GpuLooks(NAME, REASONS, _rules(context.settings), kept, context, max(1, self._window_ms))
         self._clock_ms = self.looks.polled.clock_ms
-        self._before = kept.counted if self.looks.same_boot else {}
+        is_dealt_with = self.looks.polled.is_dealt_with()
+        before = kept.counted if self.looks.same_boot else {}
+        self._before = {key: one for key, one in before.items() if not is_dealt_with(key)}
         self._counted: dict[str, Counted] = {}
 
     def memory(self) -> ThrottleMemory:

@@ -134,6 +134,11 @@ def test_the_first_look(fields: dict[str, Any], reasons: list[str]) -> None:
             id="a person clears it without a reset",
         ),
         pytest.param(
+            lambda w: w.gpu_is_cleared(0).hears().waits(60, said(aggregate_uncorrected=2)),
+            [],
+            id="the reset itself writes down what was counted for ever",
+        ),
+        pytest.param(
             lambda w: w.gpu_is_cleared(0).hears(said()).waits(30, said(volatile_uncorrected=1)),
             [UNCORRECTABLE],
             id="it comes back after the reset",
@@ -208,6 +213,8 @@ def test_many_corrected_errors_are_a_rate() -> None:
     assert watched.reasons == []
     assert watched.waits(30, said(volatile_corrected=10_001)).reasons == ["CorrectedEccRate"]
     assert watched.waits(600, said(volatile_corrected=10_001)).reasons == ["CorrectedEccRate"]
+    watched.gpu_is_cleared(0)
+    assert watched.waits(60, said(volatile_corrected=10_001)).reasons == []
     assert watched.waits(3600, said(volatile_corrected=0)).reasons == []
     assert watched.waits(300, hidden(999)).shown == "Unknown EccUnreadable"
 

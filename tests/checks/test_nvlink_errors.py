@@ -55,6 +55,18 @@ def test_a_repair_deals_with_what_was_counted_before_it() -> None:
     assert watch.waits(60, eight(gpu(0, links(recovery=2)))).reasons == []
 
 
+@pytest.mark.parametrize("judged_between", [True, False])
+def test_what_links_count_during_a_repair_is_dealt_with_by_it(judged_between: bool) -> None:
+    """Links that train anew after a reset count recoveries; the clearing is there before the first look after it."""
+    watch = watched(eight(gpu(0, links(recovery=0, replay=0))), 60)
+    watch.waits(30, eight(gpu(0, links(recovery=1, replay=0)))).gpu_is_cleared(0)
+    if judged_between:
+        watch.waits(30)
+    watch.waits(60, eight(gpu(0, links(recovery=3, replay=7))))
+    assert (watch.reasons, watch.shown) == ([], "False NvLinksHealthy")
+    assert watch.waits(30, eight(gpu(0, links(recovery=4, replay=7)))).reasons == ["NvLinkErrors"]
+
+
 def test_what_is_first_seen_high_is_no_growth_and_what_begins_anew_is() -> None:
     """A read that failed proves no zero; a reset counter counts from nothing."""
     watch = watched(eight(gpu(0, links(replay=900))), 60)

@@ -84,6 +84,17 @@ class Machine:
         return self.watched.reasons
 
 
+def test_a_clearing_deals_with_what_was_counted_before_it() -> None:
+    """Else the window would find it again; what goes on after it is found by its own share."""
+    machine = Machine().runs(10, hw_thermal=50)
+    assert machine.reasons == [THERMAL]
+    machine.watched.is_cleared()
+    assert machine.runs(1, hw_thermal=50).reasons == []
+    assert machine.runs(20).reasons == []
+    machine.watched.gpu_is_cleared(0)
+    assert machine.runs(5, hw_thermal=50).reasons == [THERMAL]
+
+
 @pytest.mark.parametrize(
     ("minutes", "percent", "shown"),
     [
