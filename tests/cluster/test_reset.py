@@ -150,6 +150,31 @@ def test_one_gpu_is_reset_while_the_machine_runs_on(sandbox: Sandbox, node: Simu
     assert health.status.findings == ()
 
 
+def test_a_row_remap_that_waits_is_applied_once_the_node_is_idle(
+    sandbox: Sandbox, node: SimulatedNode
+) -> None:
+    """What NVML alone shows goes the same way: found, waited for, reset, seen to be gone, given back."""
+    before = node.boot_id
+    with started(sandbox, [node], agent_settings={"nvml": {"period": "5s"}}) as actors:
+        watch = Watch(sandbox, node, actors)
+        eventually(watch.reads_nvml, watch.story)
+        watch.driver.set(SICK, "remapped_rows", (3, 1, 1, 0))
+        one = eventually(watch.ended, watch.story)
+        after, health = node.read(sandbox.admin), watch.health()
+
+    assert [finding.reason for finding in one.spec.evidence] == ["RowRemapPending"]
+    assert [(a.kind, a.result) for a in one.status.attempts] == [
+        ("reset-gpu", "Succeeded"),
+        ("revalidate", "Succeeded"),
+    ]
+    assert [watch.driver.resets(number) for number in range(8)] == [int(n == SICK) for n in range(8)]
+    assert (node.boot_id, after.spec.unschedulable) == (before, False)
+    condition = after.condition("GpuRowRemapFault")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "RowRemapHealthy")
+    assert health.status.findings == ()
+
+
 def test_a_reset_that_is_refused_ends_in_a_reboot(sandbox: Sandbox, node: SimulatedNode) -> None:
     """Somebody holds the GPU whom nobody knows: the driver says so, and the next rung follows."""
     before = node.boot_id
