@@ -16,7 +16,10 @@ warnings and never take a node out. What lines mean together:
 - XID 48 with 63, 64, 171 or 172 is one finding, and so is SXID 20034 with XID 74 or 79. XID 144 to 150 are decoded by
   unit, sub-code and status; where the peer is the source, this GPU is only warned about. 94 with `RST: Yes` is a reset now.
 - XID 45, and NVLink errors that only an XID 154 explains, are held for half a minute: nobody says meanwhile that all is
-  well. An XID that NVML told and whose line does not come within ten seconds counts by itself.
+  well. An XID that NVML told and whose line does not come within ten seconds counts by itself. Nobody waits for an XID 154
+  that this driver is too old to write.
+- A code that NVIDIA's catalogue does not list for the GPU's product says so; its effect stays, and its reset or reboot is
+  left to a person unless the driver asks for it. Where product or driver is not known, nothing changes.
 - XID 13 or 31 on one GPU for different workloads within a day makes the GPU suspect (XidRepeatsAcrossPods).
 
 **What nodemend does.** What the reason's row says: its effect, its urgency and its action. Lines that did not come from
@@ -117,6 +120,8 @@ def judge(observations: Sequence[Observation], memory: Any, context: Context) ->
         joins=before.joins,
         context=context,
     )
+    for heard in in_order(observations):
+        story.learn(heard)
     # By sequence, so that a batch that arrives shuffled loses none; whether the log can be read goes by what came last.
     for record in sorted((o for o in observations if isinstance(o, KernelRecord)), key=lambda r: r.sequence):
         story.take_record(record)

@@ -2,7 +2,8 @@
 
 Each line is laid on a part and a reason; what lines mean together is for the modules that this one calls: the driver's
 wishes (checks.xid_recovery), lines of one incident (checks.xid_incident), what waits for another word (checks.xid_waits),
-what repeats (checks.xid_repeats). Lines of a drill open their own finding and take no part in any of that.
+what repeats (checks.xid_repeats), what NVIDIA lists for this product and driver (checks.xid_gate). Lines of a drill open
+their own finding and take no part in any of that.
 """
 
 from collections.abc import Iterable
@@ -12,11 +13,12 @@ from typing import Any, assert_never
 import msgspec
 
 from checks.check import Context
-from checks.finding import Finding, Part, PartKind, Reason, Severity, is_same_part
-from checks.observation import KernelRecord, NvmlEvent, NvmlRead
+from checks.finding import Action, Finding, Part, PartKind, Reason, Severity, Urgency, is_same_part
+from checks.observation import KernelRecord, NvmlEvent, NvmlRead, Observation
 from checks.recovery import CODE as RECOVERY_CODE
 from checks.recovery import Recovery
 from checks.xid_action import Decoded
+from checks.xid_gate import Gates
 from checks.xid_incident import WORDS, Incidents
 from checks.xid_lately import Lately
 from checks.xid_ledger import Ledger
@@ -71,6 +73,8 @@ class Joins(msgspec.Struct, frozen=True, kw_only=True):
     told: tuple[Hold, ...] = ()
     sights: tuple[Sight, ...] = ()
     came_back: tuple[str, ...] = ()
+    driver: str = ""
+    models: dict[str, str] = {}
 
 
 class Story:
@@ -109,6 +113,7 @@ class Story:
         )
         self._incidents = Incidents(self.ledger, findings, self._lately, within)
         self._waits = Waits(joins.holds, joins.told)
+        self._gates = Gates(joins.driver, joins.models)
         self._window = timedelta(hours=int(self._settings["repeat_window_hours"]))
         self._repeats = Repeats(
             (sight for sight in joins.sights if not self._dealt_with(_gpu(sight.pci), sight.at)), self._window
@@ -128,7 +133,13 @@ class Story:
             told=told,
             sights=self._repeats.kept(),
             came_back=self._recoveries.came_back,
+            driver=self._gates.driver,
+            models=self._gates.models,
         )
+
+    def learn(self, observation: Observation) -> None:
+        """Take what NVML says of products and driver: it holds for lines that come in the same batch too."""
+        self._gates.hear(observation)
 
     def take_record(self, record: KernelRecord) -> None:
         """Read one record, unless it is of another boot or was read before."""
@@ -255,6 +266,8 @@ class Story:
         self._see(line, reason, when, text, holder=holder, drill=False)
         if decoded is not None and (words := where_to_look(line, decoded)):
             self.ledger.note(reason, gpu, words)
+        if before is None:
+            self._doubt(code, reason, gpu)
         self._incidents.gather(gpu, code, when)
         if self._awaits(line, decoded, when):
             self._waits.hold(line.pci, code, when, before[1] if before else None)
@@ -308,6 +321,15 @@ class Story:
         reason = sxid_reason(line.code, fatal=line.fatal)
         self.ledger.see(reason, switch, when, text, detail=detail, drill=drill)
 
+    def _doubt(self, code: int, reason: Reason, gpu: Part) -> None:
+        """Leave to a person what NVIDIA does not list for this product; the driver's own wish may decide otherwise."""
+        words = self._gates.not_listed(code, gpu.pci)
+        finding = self.ledger.find(reason, gpu) if words else None
+        if finding is None:
+            return
+        destroys = finding.action in {Action.RESET_GPU, Action.REBOOT}
+        self.ledger.ask(finding, finding.action, Urgency.PERSON if destroys else finding.urgency, words)
+
     def _awaits(self, line: XidLine, decoded: Decoded | None, when: datetime) -> bool:
         """Tell whether another line decides what this one means, and has not been seen yet."""
         if self._recoveries.holds(_gpu(line.pci)):
@@ -315,7 +337,11 @@ class Story:
         if line.code == PREEMPTED:
             cause = line.caused_by
             return cause is None or not self._lately.was(line.pci, cause, when, self._seconds("join_seconds"))
-        return decoded is not None and decoded.awaits_recovery
+        return (
+            decoded is not None
+            and decoded.awaits_recovery
+            and self._gates.recovery_follows(line.code) is not False
+        )
 
     def _count_told(self, told: Hold) -> None:
         text = f"NVML event: XID {told.code}"
