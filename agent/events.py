@@ -18,7 +18,7 @@ from agent.metrics import Metrics
 from agent.pacing import TokenBucket
 from checks.finding import Finding, Severity
 from kube import paths
-from kube.api import AlreadyExists, Api, ApiError, NotFound, PatchType
+from kube.api import AlreadyExists, Api, ApiError, Invalid, NotFound, PatchType
 from kube.clock import Clock
 from kube.timestamps import micro_time
 
@@ -27,10 +27,11 @@ AGENT = "nodemend.dev/agent"
 BURST, REFILL_S = 10, 60.0
 AGAIN_S = 600.0
 MOST_TOLD = 256
-RETRY_S = 60.0
+RETRY_S, LONGEST_RETRY_S = 60.0, 3600.0
 _NOTE_LIMIT = 1000  # the server takes 1,024 bytes
 
-Key = tuple[str, str]
+Key = tuple[str, str, bool]
+"""Reason, part, and whether it is a drill: a real warning after a drill is news."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +56,12 @@ class EventWriter:
         self._uid = ""
         self._told: dict[Key, Told] = {}
         self._retry_at = float("-inf")
-        self._refused = False
+        self._refused = 0
+        """How many tries in a row: an agent without the right to write Events asks hardly ever."""
 
     def offer(self, findings: Sequence[tuple[str, Finding]], node_uid: str) -> None:
         """Set which warnings stand; on another Node object all of them are news."""
-        warnings = {f.key(): f for _, f in findings if f.severity is Severity.WARNING}
+        warnings = {(*f.key(), f.drill): f for _, f in findings if f.severity is Severity.WARNING}
         with self._lock:
             self._warnings = warnings
             if node_uid != self._uid:
@@ -81,8 +83,9 @@ class EventWriter:
                 return wait_s
             self._bucket.take(now)
             if not self._write(key, finding, uid, now):
-                self._retry_at = now + RETRY_S
-                return RETRY_S
+                wait_s = min(RETRY_S * (1 << min(self._refused - 1, 10)), LONGEST_RETRY_S)
+                self._retry_at = now + wait_s
+                return wait_s
         return AGAIN_S
 
     def _is_due(self, key: Key, finding: Finding, now: float) -> bool:
@@ -110,14 +113,18 @@ class EventWriter:
                     self._again(body, finding)
                 except NotFound:  # the server keeps Events for an hour
                     self._api.create(paths.events(NAMESPACE), body)
+        except Invalid as error:  # this one will never do: it must not keep the others from being told
+            self._metrics.wrote("event", type(error).__name__)
+            self._log.warning("event.refused", error=str(error))
         except ApiError as error:
             self._metrics.wrote("event", type(error).__name__)
             if not self._refused:
                 self._log.warning("event.refused", error=str(error))
-            self._refused = True
+            self._refused += 1
             return False
-        self._metrics.wrote("event", "ok")
-        self._refused = False
+        else:
+            self._metrics.wrote("event", "ok")
+            self._refused = 0
         self._told[key] = Told(count=finding.count, at=now)
         return True
 
@@ -131,8 +138,8 @@ class EventWriter:
 
 def event(finding: Finding, node: str, node_uid: str, now: datetime) -> dict[str, Any]:
     """Write the Event of a warning. Its name follows from what it is about, so that said again it stays one."""
-    about = f"{node_uid}/{finding.boot_id}/{finding.reason}/{finding.part.key()}"
     drill = "drill: " if finding.drill else ""
+    about = f"{drill}{node_uid}/{finding.boot_id}/{finding.reason}/{finding.part.key()}"
     detail = f" ({finding.detail})" if finding.detail else ""
     note = f"{drill}{finding.part.shown()}: {finding.reason}{detail}"
     return {

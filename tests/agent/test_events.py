@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.events import AGAIN_S, BURST, MOST_TOLD, RETRY_S, EventWriter, event
+from agent.events import AGAIN_S, BURST, LONGEST_RETRY_S, MOST_TOLD, RETRY_S, EventWriter, event
 from agent.metrics import Metrics
 from checks.finding import Action, Effect, Finding, Part, PartKind, Urgency
 from checks.reason_rows import fault, warning
 from kube import paths
-from kube.api import Forbidden, PatchType
+from kube.api import Forbidden, Invalid, PatchType
 from tests.fakes import FakeApi, FakeClock, request_to
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -143,6 +143,40 @@ def test_what_is_refused_is_tried_again_after_a_while() -> None:
     scene.clock.advance(RETRY_S)
     scene.tell(finding())
     assert scene.kinds() == ["CREATE", "CREATE"]
+
+
+def test_an_agent_that_may_not_write_events_asks_hardly_ever() -> None:
+    """A cluster of thousands of nodes without that right must not feel it; once it is there, all is told."""
+    scene = Scene()
+    scene.api.fail_next(request_to("CREATE", "/events"), Forbidden("no"), times=None)
+    both = (finding(), finding(Part(kind=PartKind.NODE)))
+    for _ in range(24 * 60):
+        scene.tell(*both)
+        scene.clock.advance(60)
+    assert len(scene.kinds()) <= 24 + 6
+    scene.api.stop_failing()
+    scene.clock.advance(LONGEST_RETRY_S)
+    before = len(scene.kinds())
+    assert scene.tell(*both) == AGAIN_S
+    assert len(scene.kinds()) == before + 2
+
+
+def test_one_that_the_server_will_never_take_holds_up_no_other() -> None:
+    """It is said in the log, and passed over."""
+    scene = Scene()
+    scene.api.fail_next(request_to("CREATE", "/events"), Invalid("bad"))
+    scene.tell(finding(), finding(Part(kind=PartKind.NODE)))
+    assert scene.kinds() == ["CREATE", "CREATE"]
+
+
+def test_a_warning_after_a_drill_of_it_is_news() -> None:
+    """The drill's Event says that it is one; the real warning must not count in its series."""
+    scene = Scene()
+    scene.tell(finding(drill=True))
+    scene.tell(finding())
+    drill, real = (msgspec.to_builtins(write.body) for write in scene.api.writes())
+    assert drill["metadata"]["name"] != real["metadata"]["name"]
+    assert (drill["note"].startswith("drill: "), real["note"].startswith("drill: ")) == (True, False)
 
 
 def test_what_is_remembered_is_bounded() -> None:
