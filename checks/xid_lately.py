@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 MOST_GPUS = 64
 MOST_CODES = 64
 KEPT = timedelta(minutes=2)
-"""Longer than any wait for a companion: what is older than this, by the newest line, is near nothing any more."""
+"""Longer than any wait for a companion: what is further off than this from the last line is near nothing any more."""
 
 Seen = Mapping[str, Mapping[int, datetime]]
 
@@ -21,6 +21,7 @@ class Lately:
 
     def __init__(self, seen: Seen) -> None:
         self._seen = {pci: dict(codes) for pci, codes in seen.items()}
+        self._latest: datetime | None = None
 
     def see(self, pci: str, code: int, when: datetime) -> None:
         """Note a line of the kernel log."""
@@ -32,6 +33,7 @@ class Lately:
         elif len(codes) >= MOST_CODES and code not in codes:
             del codes[next(iter(codes))]
         codes[code] = when
+        self._latest = when
 
     def at(self, pci: str, code: int) -> datetime | None:
         """Give when this GPU said this code last."""
@@ -57,12 +59,12 @@ class Lately:
         return [(pci, code) for _, pci, code in sorted(found, reverse=True)]
 
     def kept(self) -> dict[str, dict[int, datetime]]:
-        """Give what may still matter."""
-        newest = max((at for codes in self._seen.values() for at in codes.values()), default=None)
-        if newest is None:
-            return {}
+        """Give what may still matter, by the line that came last: one dated in the future by a wrong clock goes."""
+        latest = self._latest
+        if latest is None:
+            return {pci: dict(codes) for pci, codes in self._seen.items()}
         young = {
-            pci: {code: at for code, at in codes.items() if newest - at <= KEPT}
+            pci: {code: at for code, at in codes.items() if near(at, latest, KEPT)}
             for pci, codes in self._seen.items()
         }
         return {pci: codes for pci, codes in young.items() if codes}

@@ -168,16 +168,22 @@ class Recoveries:
             self._recovered(gpu, when, told)
         return wish
 
-    def polled(self, gpu: Part, number: int, when: datetime, holder: str) -> None:
-        """Take the field that NVML gave in one round; a round about when a line of 154 came may be from before it."""
+    def polled(self, gpu: Part, number: int, when: datetime, holder: str, now: datetime) -> None:
+        """Take the field that NVML gave in one round; a round about when a line of 154 came may be from before it.
+
+        A round of now is no older than what stands dated far ahead: the clock was set back since that was seen.
+        """
         said_at = self._lately.at(gpu.pci, CODE)
         if said_at is not None and -KEPT < when - said_at < self._settles:
             return
         wish = wish_of_number(number)
         held = self._wanted.get(gpu.key())
         if wish is Recovery.NONE:
-            if held is not None and when - self._last(held) >= self._settles:
-                self._recovered(gpu, when, Recovery.UNKNOWN)
+            is_now = near(when, now, KEPT)
+            if held is not None and (
+                when - self._last(held) >= self._settles or (is_now and self._last(held) - now > KEPT)
+            ):
+                self._recovered(gpu, when, Recovery.UNKNOWN, now if is_now else None)
         elif isinstance(wish, Wish):
             line = f"NVML field 230 (recovery action) reads {number}"
             if held is None or RANK[_BY_NAME[held.reason]] < RANK[wish]:
@@ -249,13 +255,16 @@ class Recoveries:
         urgency = finding.urgency if stays else wanted.urgency
         self._ledger.ask(finding, wanted.action, urgency, f"the driver asks for {wanted.name}")
 
-    def _recovered(self, gpu: Part, when: datetime, came_from: Wish | Recovery) -> None:
+    def _recovered(
+        self, gpu: Part, when: datetime, came_from: Wish | Recovery, now: datetime | None = None
+    ) -> None:
         held = self._wanted.pop(gpu.key(), None)
         wish = _BY_NAME[held.reason] if held is not None else came_from
         if wish not in SOFT:
             self.recovered[gpu.pci] = when
         for finding in self._ledger.on(gpu):
-            if finding.last_seen > when:
+            is_dated_ahead = now is not None and finding.last_seen - now > KEPT
+            if finding.last_seen > when and not is_dated_ahead:
                 continue
             if finding.reason in _BY_NAME or (wish not in SOFT and self._ends(finding)):
                 self._ledger.end(finding)

@@ -71,6 +71,7 @@ class Repeats:
     def __init__(self, sights: Iterable[Sight], window: timedelta) -> None:
         self._sights = {_key(sight): sight for sight in sights}
         self._window = window
+        self._latest: datetime | None = None
 
     def see(self, pci: str, code: int, text: str, holder: str, when: datetime) -> None:
         """Take one XID 13 or 31 of a GPU that `holder` has."""
@@ -83,10 +84,11 @@ class Repeats:
         workloads = workloads_of(holder)
         if not workloads:
             return
+        self._latest = when
         new = Sight(pci=pci, code=code, unit=unit, workloads=workloads, since=when, at=when)
         held = self._sights.get(_key(new))
         if held is not None:
-            self._sights[_key(new)] = msgspec.structs.replace(held, at=max(held.at, when))
+            self._sights[_key(new)] = msgspec.structs.replace(held, at=when)
         else:
             if len(self._sights) >= MOST_SIGHTS:
                 del self._sights[min(self._sights, key=lambda key: self._sights[key].at)]
@@ -112,12 +114,12 @@ class Repeats:
         }
 
     def kept(self) -> tuple[Sight, ...]:
-        """Give what may still count, by the newest sight."""
-        newest = max((sight.at for sight in self._sights.values()), default=None)
+        """Give what may still count, by the sight that came last: one dated in the future by a wrong clock goes."""
+        latest = self._latest
         return tuple(
             sight
             for sight in self._sights.values()
-            if newest is not None and newest - sight.at <= self._window
+            if latest is None or abs(latest - sight.at) <= self._window
         )
 
     def _different(self, sight: Sight) -> list[str]:

@@ -162,7 +162,9 @@ class Story:
             if gpu.pci and gpu.recovery is not None:
                 part = _gpu(gpu.pci)
                 if not self._dealt_with(part, heard.seen_at):
-                    self._recoveries.polled(part, gpu.recovery, heard.seen_at, self._holder(part))
+                    self._recoveries.polled(
+                        part, gpu.recovery, heard.seen_at, self._holder(part), self._context.now
+                    )
 
     def take_event(self, event: NvmlEvent) -> None:
         """Take an XID that NVML told; the kernel's line of it is worth more."""

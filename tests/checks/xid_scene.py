@@ -88,6 +88,10 @@ class Machine:
     def polls(self, seconds: float, value: int | None, *, pci: str = PCI) -> "Machine":
         """Let a round of NVML read field 230."""
         self.now = seconds
+        return self.polls_at(seconds, value, pci=pci)
+
+    def polls_at(self, seconds: float, value: int | None, *, pci: str = PCI) -> "Machine":
+        """Hand in a round of NVML that was read then, whatever time it is now."""
         gpu = GpuReading(index=0, pci=pci, uuid=CARD, recovery=value)
         self.judge(NvmlRead(seen_at=at(seconds), child=1, driver="580", library="580", count=1, gpus=(gpu,)))
         return self
