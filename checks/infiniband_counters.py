@@ -1,9 +1,13 @@
 """What the counters of a port of the compute fabric say: growth within a window against a threshold, never a value. Pure.
 
+A link that trains has errors, and so has one whose other end is switched off: what counts them is judged from one look at
+which the port was active to the next such look.
+
 The thresholds are NVSentinel's (nic-health-monitor) and, for EFA, those of Amazon's own alerts; what NVSentinel calls fatal
 is a fault here and what it calls degraded a warning, but for rnr_nak_retry_err, which an application that died causes at
 its healthy peers. A rate per second is judged over `window_seconds`, so that one burst is no rate. A counter that stopped
-at its end tells nothing more; one that sank began anew.
+at its end tells nothing more; one that sank began anew, and what it shows then is no growth: a driver that was loaded anew
+counts what it did to the link itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +32,14 @@ class CounterRule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     setting: str
     per_s: int = 1
+
+    @property
+    def is_of_signals(self) -> bool:
+        """Whether a link that trains makes it grow too."""
+        return self.name in OF_SIGNALS
+
+
+OF_SIGNALS = {"symbol_error", "local_link_integrity_errors", "port_rcv_errors"}
 
 
 def _rule(reason: Reason, name: str, setting: str, per_s: int) -> CounterRule:
@@ -68,9 +80,22 @@ class Counted:
             return self.hour.grown(key, HOUR_S * 1000) > most
         return self.short.grown(key, self.window_s * 1000) > most * self.window_s // rule.per_s
 
-    def count(self, key: str, value: int, rule: CounterRule) -> None:
-        """Take a counter's value now."""
-        (self.hour if rule.per_s == HOUR_S else self.short).count(key, value)
+    def count(self, key: str, value: int, rule: CounterRule, *, settled: bool) -> None:
+        """Take a counter's value now; `settled`: the link was up from the last look to this one."""
+        rates = self.hour if rule.per_s == HOUR_S else self.short
+        if settled or not rule.is_of_signals:
+            count_on(rates, key, value)
+        else:
+            rates.take(key, value)
+
+
+def count_on(rates: Rates, key: str, value: int) -> None:
+    """Count a counter's growth; one that sank began anew, which is no growth."""
+    last = rates.last(key)
+    if last is not None and value < last:
+        rates.take(key, value)
+    else:
+        rates.count(key, value)
 
 
 def window_s(context: Context) -> int:
@@ -78,8 +103,8 @@ def window_s(context: Context) -> int:
     return max(1, min(int(context.settings["window_seconds"]), LONGEST_WINDOW_S))
 
 
-def counter_words(port: PortReading, part: Part, counted: Counted) -> Iterator[Word]:
-    """Give the words about the counters of one port that is no EFA."""
+def counter_words(port: PortReading, part: Part, counted: Counted, *, settled: bool) -> Iterator[Word]:
+    """Give the words about the counters of one port that is no EFA; `settled`: it was active from the last look to this."""
     values = {**port.hw_counters, **port.counters}
     ended = sorted(name for name, bits in BITS.items() if values.get(name, 0) >= 2**bits - 1)
     yield _word(
@@ -98,7 +123,7 @@ def counter_words(port: PortReading, part: Part, counted: Counted) -> Iterator[W
             yield _word(Said.UNREADABLE, rule.reason, part, f"{name}: {port.errors[name]}")
             continue
         if name in values:
-            counted.count(key, values[name], rule)
+            counted.count(key, values[name], rule, settled=settled)
         if name in values and counted.grows(key, rule):
             detail = f"{name} grows by more than {_allowed(rule, counted)}"
             yield _word(Said.BAD, rule.reason, part, detail, values, [name])
@@ -122,7 +147,7 @@ def efa_words(port: PortReading, part: Part, counted: Counted) -> Iterator[Word]
         most = int(counted.settings[setting]) * counted.window_s
         for name in names:
             if name in there:
-                counted.short.count(f"{part.name} {name}", port.hw_counters[name])
+                count_on(counted.short, f"{part.name} {name}", port.hw_counters[name])
             if counted.short.grown(f"{part.name} {name}", counted.window_s * 1000) > most:
                 over.append(name)
     if over:

@@ -8,10 +8,18 @@ import msgspec
 
 from checks import infiniband_reasons as reasons
 from checks.check import Context, NotEvaluated
-from checks.infiniband_counters import HOUR_S, Counted, counter_words, efa_words, window_s
+from checks.infiniband_counters import HOUR_S, Counted, count_on, counter_words, efa_words, window_s
 from checks.infiniband_expected import Expected, expected_ports
 from checks.infiniband_links import link_words, links_of
-from checks.infiniband_memory import MOST_PORTS, DeviceMemory, InfinibandMemory, PortMemory, Shown
+from checks.infiniband_memory import (
+    MOST_PORTS,
+    DeviceMemory,
+    InfinibandMemory,
+    PortMemory,
+    Shown,
+    followed,
+    most_legs,
+)
 from checks.infiniband_missing import gone_of, missing_words, without_rdma_words
 from checks.infiniband_ports import (
     NODE,
@@ -84,10 +92,11 @@ class Look:
     def hear(self, read: InfinibandRead) -> Shown | None:
         """Take one look; give what it showed where every compute port was active in it, as many and as fast as expected."""
         expected = expected_ports(self._context)
+        self._follow(read)
         memory = self._memory
         routed = sorted({*memory.routed, *(d.name for d in read.devices if has_default_route(d))})
         layers = {name.rpartition("/")[0]: port.layer for name, port in memory.ports.items()}
-        roles = roles_of(read, routed, layers, expected.ports)
+        roles = roles_of(read, routed, layers, expected.ports, memory.devices)
         ports = [
             self._port(device, reading, roles[device.name].what)
             for device in read.devices
@@ -101,13 +110,21 @@ class Look:
         self._remember(read, roles, ports, compute, routed[:MOST_PORTS], expected)
         return _whole(compute, expected, self._context.now)
 
+    def _follow(self, read: InfinibandRead) -> None:
+        """Let what is known of a port go with its card; counters begin anew where a name is another card's."""
+        self._memory, anew = followed(self._memory, read)
+        for rates in (self._counted.short, self._counted.hour, self._counted.long) if anew else ():
+            rates.keep_only([key for key in rates.memory() if key.partition("/")[0] not in anew])
+
     def _port(self, device: HcaReading, reading: PortReading, what: For) -> Port:
         port = port_of(device, reading, what, PortMemory())
         held = self._memory.ports.get(port.part.name) or PortMemory(
             # A finding that was read back says that it was active, where nothing else is remembered.
             active=any(self._polled.stands(r, port.part) for r in (reasons.PORT_DOWN, reasons.SPARE_DOWN))
         )
-        return msgspec.structs.replace(port, memory=self._seen(held, port))
+        memory = self._seen(held, port)
+        settled = held.down_at_ms is None and memory.down_at_ms is None
+        return msgspec.structs.replace(port, memory=memory, settled=settled)
 
     def _seen(self, held: PortMemory, port: Port) -> PortMemory:
         layer = port.reading.link_layer
@@ -148,7 +165,8 @@ class Look:
         for device in read.devices:
             what = roles[device.name].what
             if what is not For.NOTHING:
-                yield from bond_words(device, what)
+                held = self._memory.devices.get(device.name)
+                yield from bond_words(device, what, held.legs if held is not None else ())
             if what is For.COMPUTE:
                 yield from link_words(device, self._memory.links)
             if "ports" in device.errors and what in {For.COMPUTE, For.STORAGE}:
@@ -167,8 +185,17 @@ class Look:
             is_standing = any(self._polled.stands(reason, port.part) for reason in _RATES)
             yield from rate_words(port, judged, expected.rate_mbps, is_standing)
         yield from layer_words(port)
+        settled = port.settled and not self._bounced(port)
         yield from self._flap_words(port)
-        yield from counter_words(port.reading, port.part, self._counted)
+        yield from counter_words(port.reading, port.part, self._counted, settled=settled)
+
+    def _bounced(self, port: Port) -> bool:
+        """Tell a link that was lost and came back since the last look."""
+        now, last = (
+            port.reading.counters.get("link_downed"),
+            self._counted.long.last(f"{port.part.name} link_downed"),
+        )
+        return now is not None and last is not None and now > last
 
     def _flap_words(self, port: Port) -> Iterator[Word]:
         name, hour, long = port.part.name, self._counted.hour, self._counted.long
@@ -178,8 +205,8 @@ class Look:
             values["carrier"] = sum(change for change in changes if change is not None)
         for key, value in values.items():
             if value is not None:
-                long.count(f"{name} {key}", value)
-                hour.count(f"{name} {key}", value)
+                count_on(long, f"{name} {key}", value)
+                count_on(hour, f"{name} {key}", value)
         # An outage changes the carrier twice.
         per_outage = {"outages": 1, "link_downed": 1, "carrier": 2}
         times = max(long.grown(f"{name} {key}", self._long_ms) // most for key, most in per_outage.items())
@@ -254,7 +281,12 @@ class Look:
         if expected.ports is not None and len(compute) >= expected.ports:
             gone = {}  # nobody misses them
         here = {
-            device.name: DeviceMemory(pci=device.pci, guid=device.node_guid, ports=len(device.ports))
+            device.name: DeviceMemory(
+                pci=device.pci,
+                guid=device.node_guid,
+                ports=len(device.ports),
+                legs=most_legs(device, memory.devices.get(device.name)),
+            )
             for device in read.devices
             if device.ports and roles[device.name].what is For.COMPUTE
         }

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from checks.infiniband_reading import HcaReading, InfinibandRead
 from checks.polled import PolledMemory, Said
 from checks.rates import Series
 
@@ -24,11 +25,12 @@ class PortMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of the compute fabric that was seen in this boot."""
+    """One device of the compute fabric that was seen in this boot; `legs` are the most that its bond had."""
 
     pci: str = ""
     guid: str = ""
     ports: int = 1
+    legs: tuple[str, ...] = ()
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,3 +60,30 @@ class InfinibandMemory(msgspec.Struct, frozen=True, kw_only=True):
     here: bool = False
     shown: Shown | None = None
     validated: Shown | None = None
+
+
+def followed(memory: InfinibandMemory, read: InfinibandRead) -> tuple[InfinibandMemory, set[str]]:
+    """Let what is known of each port go with its card, and give the names whose counters are to begin anew.
+
+    A driver that is loaded anew may give the names anew: `mlx5_3` is another card then, with counters of its own.
+    """
+    now = {device.name: device.pci for device in read.devices if device.pci}
+    names = {pci: name for name, pci in now.items()}
+    known = {name: held.pci for name, held in memory.devices.items() if held.pci}
+    other = {name for name, pci in known.items() if now.get(name, pci) != pci}
+    moved = {old: names[pci] for old, pci in known.items() if pci in names and now.get(old) != pci}
+    if not other and not moved:
+        return memory, set()
+    ports: dict[str, PortMemory] = {}
+    for part, held in memory.ports.items():
+        name, _, number = part.rpartition("/")
+        if name in moved or name not in other:
+            ports[f"{moved.get(name, name)}/{number}"] = held
+    return msgspec.structs.replace(memory, ports=ports), {*other, *moved, *moved.values()}
+
+
+def most_legs(device: HcaReading, held: DeviceMemory | None) -> tuple[str, ...]:
+    """Give the legs of a device's bond, or those that it had where it has fewer now."""
+    legs = tuple(name for name, _ in device.legs)
+    same = held is not None and held.pci == device.pci
+    return held.legs if held is not None and same and len(held.legs) > len(legs) else legs

@@ -5,7 +5,7 @@ expected. One that never was active, where nobody says how many there should be,
 evaluated. A rate is judged on an active link alone, since a port that is down prints one that looks alive.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -37,7 +37,7 @@ FAST_LANE_MBPS = 50_000
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
     """One port with all that judging it needs. `state` and `physical` are None where they are no known text; `unread` is
-    why the state could not be told.
+    why the state could not be told. `settled`: no look saw it down since the last one at which it was active.
     """
 
     part: Part
@@ -48,6 +48,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     state: int | None
     physical: int | None
     unread: str = ""
+    settled: bool = True
 
     @property
     def is_active(self) -> bool:
@@ -278,9 +279,10 @@ def layer_words(port: Port) -> Iterator[Word]:
         yield words(reasons.LAYER_CHANGED, port.part, f"it was {first} and is {now}" if now != first else "")
 
 
-def bond_words(device: HcaReading, what: For) -> Iterator[Word]:
-    """Judge the legs of a bonded device, which itself stays ACTIVE on the last one."""
+def bond_words(device: HcaReading, what: For, before: Collection[str]) -> Iterator[Word]:
+    """Judge the legs of a bonded device, which itself stays ACTIVE on the last one; `before`: its legs in this boot."""
     if device.legs:
-        legs = ", ".join(name for name, is_up in device.legs if not is_up)
+        gone = set(before) - {name for name, _ in device.legs} if len(before) > len(device.legs) else set()
+        legs = ", ".join(sorted(gone | {name for name, is_up in device.legs if not is_up}))
         reason = reasons.BOND_LEG_DOWN if what is For.COMPUTE else reasons.REDUNDANCY_LOST
         yield words(reason, part_of(device), f"its leg {legs} is down" if legs else "")

@@ -96,7 +96,7 @@ HCA_MISSING = fault(
     "device "
     "is still there. Once the node is idle nodemend reboots it; if that does not bring it back, a person is paged: "
     "`lspci -d 15b3:`, `dmesg | grep mlx5`, the card's seat and power. Where fewer are right, say so in spec.expected.ports "
-    "of the NodeHealth.",
+    "of the NodeHealth. An Ethernet port with the default route counts only where `[infiniband] compute` names it.",
 )
 HCA_PCIE = fault(
     "HcaPcieDegraded",

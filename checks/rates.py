@@ -53,6 +53,14 @@ class Rates:
         self._held[key] = Series(last=value, since_ms=series.since_ms, grown=tuple(grown))
         return growth
 
+    def take(self, key: str, value: int) -> None:
+        """Take a counter's value without counting what it grew by; what it grew by before still counts."""
+        series = self._held.get(key)
+        if series is None:
+            self.count(key, value)
+        else:
+            self._held[key] = Series(last=max(0, value), since_ms=series.since_ms, grown=series.grown)
+
     def grown(self, key: str, window_ms: int) -> int:
         """Give the growth within the last `window_ms` of watched time, 0 for what was never counted."""
         series = self._held.get(key)

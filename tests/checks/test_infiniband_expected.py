@@ -11,11 +11,12 @@ from checks.infiniband_expected import Expected, expected_ports
 from checks.infiniband_rate import Rate, rate_of
 from checks.infiniband_reading import HcaReading, Netdev, PciHca
 from checks.infiniband_roles import For, roles_of
-from tests.checks.infiniband import Machine, bond, down, eight, hca, port
+from tests.checks.infiniband import HDR, Machine, bond, down, eight, hca, port
 from tests.checks.kernel import START
 
 AZURE = {"labels": {"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}}
 ROUTED = (Netdev(name="eno1", default_route=True),)
+ROCE, SLOWER = port(link_layer="Ethernet"), port(link_layer="Ethernet", rate=HDR)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,24 @@ def test_expected(facts: dict[str, Any], ports: int | None, rate: int | None, so
             4,
             {"mlx5_9": For.MANAGEMENT},
             id="the default route",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(4)), hca(9, netdevs=ROUTED)],
+            5,
+            {},
+            id="the default route over IPoIB on a port that is needed",
+        ),
+        pytest.param(
+            [*(hca(n) for n in range(3)), hca(9, port(link_layer="Ethernet"), netdevs=ROUTED)],
+            4,
+            {"mlx5_9": For.MANAGEMENT},
+            id="an Ethernet port with the default route never makes up for a missing one",
+        ),
+        pytest.param(
+            [*(hca(n, ROCE) for n in range(4)), *(hca(n, SLOWER, board_id="BF3") for n in range(4, 8))],
+            4,
+            {f"mlx5_{n}": For.MANAGEMENT for n in range(4, 8)},
+            id="as many slower ones of Ethernet",
         ),
         pytest.param(
             [*(hca(n) for n in range(4)), hca(9, numa=5)],
@@ -273,7 +292,7 @@ def test_switched_off() -> None:
 def test_only_management_devices() -> None:
     """A node whose only RDMA device carries its default route has no compute fabric."""
     machine = Machine()
-    machine.look(hca(0, netdevs=ROUTED))
+    machine.look(hca(0, port(link_layer="Ethernet"), netdevs=ROUTED))
     assert machine.last.exists is False
 
 

@@ -71,8 +71,10 @@ def test_a_clearing_of_the_node_begins_anew() -> None:
     """What a person accepts is not found again: not the growth of before, nor a port, a card or a link layer of before."""
     machine = Machine()
     machine.look(*eight(), seconds=30)
-    noisy = hca(0, port(counters={"symbol_error": 500, "link_downed": 9}))
-    left = (noisy, *eight(_0=None, _3=hca(3, down()), _4=None, _5=hca(5, port(link_layer="Ethernet"))))
+    noisy = hca(0, port(counters={"symbol_error": 500, "link_downed": 0}))
+    loud = hca(0, port(counters={"symbol_error": 500, "link_downed": 9}))
+    left = (loud, *eight(_0=None, _3=hca(3, down()), _4=None, _5=hca(5, port(link_layer="Ethernet"))))
+    machine.look(noisy, *left[1:])
     machine.look(*left, seconds=90)
     assert [reason for reason, _ in machine.found()] == [
         "HcaMissing",

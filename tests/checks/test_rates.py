@@ -56,6 +56,16 @@ def test_what_was_dealt_with_is_no_growth_any_more() -> None:
     assert second.count("a x", 6) == 1
 
 
+def test_a_value_that_is_only_taken_is_no_growth() -> None:
+    """What grew before still counts, and the next growth is counted from there; a first sight is one."""
+    rates = at(0)
+    rates.take("a", 10)
+    rates.count("a", 15)
+    rates.take("a", 3)
+    rates.count("a", 4)
+    assert (rates.grown("a", HOUR), rates.last("a")) == (6, 4)
+
+
 def test_a_counter_at_its_end_grows_no_more() -> None:
     """It saturates there (PMA counters of InfiniBand have 4 to 32 bits)."""
     first = at(0)
