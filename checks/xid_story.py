@@ -41,13 +41,12 @@ from checks.xid_reasons import (
     XID_REASONS,
     sxid_reason,
 )
-from checks.xid_recovery import RECOVERY_CHANGED, RECOVERY_REASONS, Recoveries, Wish, wish_of_text
+from checks.xid_recovery import FOLLOWERS, RECOVERY_CHANGED, RECOVERY_REASONS, Recoveries, Wish, wish_of_text
 from checks.xid_repeats import ACROSS_PODS, Repeats, Sight
 from checks.xid_repeats import CODES as REPEATING_CODES
-from checks.xid_waits import UNKNOWN_NUMBER, Hold, Waits
+from checks.xid_waits import PREEMPTED, UNKNOWN_NUMBER, Hold, Waits
 
 MAX_IDENTITIES = 64
-PREEMPTED = 45
 OFF_BUS_DETAIL = "fell off the bus without an XID"
 NVML_TOLD = "told by an NVML event, without a line of the kernel log"
 NODE = Part(kind=PartKind.NODE)
@@ -250,6 +249,8 @@ class Story:
         gpu, code = _gpu(line.pci), line.code
         self._lately.see(line.pci, code, when)
         self._waits.said(line.pci, code)
+        if code not in FOLLOWERS:
+            self._waits.explain(line.pci, code)
         holder = self._holder(gpu)
         if code == RECOVERY_CODE:
             self._waits.release(line.pci)
@@ -264,15 +265,15 @@ class Story:
             return
         decoded = decode(line)
         reason = reason_of(line, decoded)
-        before = self.ledger.seen(reason, gpu)
+        is_first = self.ledger.seen(reason, gpu) is None
         self._see(line, reason, when, text, holder=holder, drill=False)
         if decoded is not None and (words := where_to_look(line, decoded)):
             self.ledger.note(reason, gpu, words)
-        if before is None:
+        if is_first:
             self._doubt(code, reason, gpu)
         self._incidents.gather(gpu, code, when)
         if self._awaits(line, decoded, when):
-            self._waits.hold(line.pci, code, when, before[1] if before else None)
+            self._waits.hold(line.pci, code, when, line.caused_by)
         self._recoveries.on_xid(gpu, code, reason, when)
         if code in REPEATING_CODES:
             self._repeats.see(line.pci, code, line.text, holder, when)
@@ -310,6 +311,7 @@ class Story:
             self.ledger.see(reason, gpu, when, text, detail=OFF_BUS_DETAIL, drill=drill, holder=holder)
             if not drill:
                 self._incidents.gather(gpu, FALLEN_OFF_BUS, when)
+                self._recoveries.on_xid(gpu, FALLEN_OFF_BUS, reason, when)
 
     def _take_sxid(self, line: SxidLine, when: datetime, text: str, *, drill: bool) -> None:
         switch = Part(kind=PartKind.NVSWITCH, pci=line.pci, name=line.switch)
@@ -337,8 +339,10 @@ class Story:
         if self._recoveries.holds(_gpu(line.pci)):
             return False
         if line.code == PREEMPTED:
-            cause = line.caused_by
-            return cause is None or not self._lately.was(line.pci, cause, when, self._seconds("join_seconds"))
+            near_it = self._lately.codes(line.pci, when, self._seconds("join_seconds"))
+            if line.caused_by is not None:
+                return line.caused_by not in near_it
+            return FOLLOWERS.union({RECOVERY_CODE}).issuperset(near_it)
         return (
             decoded is not None
             and decoded.awaits_recovery

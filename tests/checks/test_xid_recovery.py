@@ -235,3 +235,11 @@ def test_a_storm_of_wishes_changes_no_message() -> None:
         machine.wants(second, "reset").xid(second, 119)
     assert machine.condition == before
     assert machine.the("RecoveryGpuReset").count == 23
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_gpu_off_the_bus_without_an_xid_is_a_cause_too(first: bool) -> None:
+    """Whichever the driver says first."""
+    machine, words = Machine(), f"NVRM: GPU {PCI}.0: GPU has fallen off the bus."
+    machine = machine.wants(1, "reboot").say(3, words) if first else machine.say(1, words).wants(3, "reboot")
+    assert "XID 79" in machine.the("RecoveryNodeReboot").detail

@@ -67,6 +67,47 @@ def test_a_named_cause_that_was_seen_explains_45() -> None:
     assert Machine().xid(1, 13).xid(2, 45, "Ch 1 caused by previous Xid 149").judgement.not_yet
 
 
+IGNORED = "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000)"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param((145, IGNORED), (145, EVAL), id="one of the same code that explains itself"),
+        pytest.param((45, "Ch 1 caused by previous Xid 13"), (45, "Ch 2"), id="a 45 with a known cause"),
+    ],
+)
+def test_one_that_needed_no_wait_takes_none_from_the_next(
+    first: tuple[int, str], then: tuple[int, str]
+) -> None:
+    """Only what was waited for is not waited for again."""
+    machine = Machine().xid(0, 13).xid(1, *first)
+    assert not machine.judgement.not_yet
+    assert machine.restart().xid(60, *then).judgement.not_yet
+    assert not machine.wait(91).judgement.not_yet
+    assert not machine.restart().xid(100, *then).judgement.not_yet
+    assert machine.wait(1000).xid(1001, *then).judgement.not_yet
+
+
+def test_a_cause_that_comes_after_45_ends_the_wait() -> None:
+    """Whichever 45 names, or any where it names none; another follower explains nothing."""
+    assert not Machine().xid(1, 45, "Ch 1 caused by previous Xid 13").xid(2, 13).judgement.not_yet
+    assert Machine().xid(1, 45, "Ch 1 caused by previous Xid 31").xid(2, 13).judgement.not_yet
+    assert not Machine().xid(1, 45, "Ch 1").xid(2, 13).judgement.not_yet
+    assert Machine().xid(1, 45, "Ch 1").xid(2, 43).judgement.not_yet
+    assert Machine().xid(1, 45, "Ch 1").xid(2, 13, pci=PEER).judgement.not_yet
+
+
+def test_a_program_that_crashes_without_end_is_waited_for_once_at_most() -> None:
+    """Older drivers do not name the cause of a 45: one that came just before it is it."""
+    assert not Machine().xid(1, 13).xid(2, 45, "Ch 1").judgement.not_yet
+    assert Machine().xid(1, 43).xid(2, 45, "Ch 1").judgement.not_yet
+    machine = Machine().xid(1, 45, "Ch 1").xid(2, 13)
+    for second in range(40, 500, 40):
+        assert not machine.xid(second, 45, "Ch 1").judgement.not_yet
+        machine.xid(second + 1, 13)
+
+
 @pytest.mark.parametrize("code", [43, 45])
 def test_followers_never_act_on_hardware(code: int) -> None:
     """Not alone, not by the thousand, and not by naming a cause that nobody saw."""
