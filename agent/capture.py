@@ -6,6 +6,7 @@ people's work and machines are taken out (`agent.redaction`). JSON in lines that
 """
 
 import os
+import socket
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,14 +16,14 @@ from typing import Any
 import msgspec
 
 from agent import sight
-from agent.config import Config
+from agent.config import Config, StorageSection
 from agent.judge import CheckState, Surroundings, judge
 from agent.judging import Judging
 from agent.redaction import Redactor
 from checks.check import Check, MachineFacts
 from checks.finding import Finding
 from checks.observation import KernelRecord, Observation
-from checks.storage_reading import MountsRead
+from checks.storage_reading import DisksRead, MountsRead
 from kube.clock import Clock
 
 FORMAT = 1
@@ -87,7 +88,7 @@ def take(
             settings={name: dict(settings) for name, settings in judging.settings.items() if settings},
             found=tuple(_found(check, judging) for check in checks if check.name in judging.states),
         ),
-        config.node_name,
+        (config.node_name, socket.gethostname()),
     )
 
 
@@ -109,8 +110,10 @@ def found_in(check: Check, state: CheckState) -> Found:
     )
 
 
-def _redacted(capture: Capture, node_name: str) -> Capture:
-    redactor = Redactor({node_name: "node", **_mounts(capture)})
+def _redacted(capture: Capture, hosts: Sequence[str]) -> Capture:
+    """Take the names out; `hosts` are this machine's own, which count with and without their domain."""
+    names = {name: "node" for host in hosts for name in (host, host.partition(".")[0])}
+    redactor = Redactor({**names, **_mounts(capture)})
     looks = []
     for look in capture.looks:
         observations: list[Any] = []
@@ -125,11 +128,13 @@ def _redacted(capture: Capture, node_name: str) -> Capture:
     machine = msgspec.to_builtins(
         msgspec.structs.replace(capture.machine, labels=redactor.labels(capture.machine.labels))
     )
+    # Twice: a condition's message stands before the finding whose fields say which words of it are names.
+    found = [redactor.value(msgspec.to_builtins(capture.found)) for _ in range(2)][-1]
     plain = {
         **msgspec.to_builtins(msgspec.structs.replace(capture, looks=(), machine=MachineFacts(boot_id=""))),
         "looks": looks,
         "machine": redactor.value(machine),
-        "found": redactor.value(msgspec.to_builtins(capture.found)),
+        "found": found,
         "dropped": redactor.dropped,
     }
     return msgspec.convert(plain, type=Capture)
@@ -137,8 +142,10 @@ def _redacted(capture: Capture, node_name: str) -> Capture:
 
 def _mounts(capture: Capture) -> dict[str, str]:
     """Give other names for what people called their mounts; where every machine has one, it keeps its own."""
-    seen = [one for look in capture.looks for one in look.observations if isinstance(one, MountsRead)]
-    paths = sorted({mount.path for read in seen for mount in read.mounts})
+    seen = [one for look in capture.looks for one in look.observations]
+    mounts = [mount for read in seen if isinstance(read, MountsRead) for mount in read.mounts]
+    mounts += [mount for read in seen if isinstance(read, DisksRead) for mount in read.local]
+    paths = sorted({mount.path for mount in mounts} - {*StorageSection().local})
     return {path: f"/mount-{number}" for number, path in enumerate(paths, 1)}
 
 

@@ -5,6 +5,7 @@ PCI addresses, models, firmware and driver versions, counters, XID texts. Of the
 systems say is kept, since other records may quote whatever a program chose.
 """
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,11 +22,29 @@ _SPOKEN_BY_DRIVERS = re.compile(
     re.IGNORECASE,
 )
 _PROCESS = re.compile(r"pid=(?:'<unknown>'|\d+), name=.*?(?=, |$)")
-_TASK = re.compile(r"(INFO: task )\S+( blocked)")
+# What these lines quote of a program or a server is chosen by whoever runs it: kernel/hung_task.c, kernel/watchdog.c,
+# fs/ext4/super.c, net/sunrpc and fs/nfs (the name given to mount), Lustre's targets (the file system's name).
+_QUOTED = (
+    (re.compile(r"\btask .{1,64}?:\d+"), "task redacted:1"),
+    (re.compile(r"(stuck for \d+s! )\[.*\]"), r"\1[redacted:1]"),
+    (re.compile(r"(\bcomm:? ).{1,16}(?=: |, |$)", re.IGNORECASE), r"\1redacted"),
+)
+_SERVERS = (
+    re.compile(r"(?<=\bserver )(?!(?:\d+\.){3}\d)[^\s,]+?(?=:?(?:[\s,]|$))"),
+    re.compile(r"[\w.]{1,8}(?=-(?:OST|MDT)[0-9a-f]{4})"),
+    re.compile(r"\b(?:nqn|iqn)\.[^\s\",]+"),
+)
+_HOME = re.compile(r"(/(?:home|Users)/)[^/\s:'\"]+")
 _UUID = re.compile(r"\b(?:(GPU|MIG)-)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", re.IGNORECASE)
-_GUID = re.compile(r"\b[0-9a-f]{4}(?::[0-9a-f]{4}){3,7}\b")
-_MAC = re.compile(r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b", re.IGNORECASE)
-_IPV4 = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+_GUID = re.compile(r"\b[0-9a-f]{4}(?::[0-9a-f]{4}){3,7}\b", re.IGNORECASE)
+_MAC = re.compile(
+    r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5,19}\b", re.IGNORECASE
+)  # up to IP over InfiniBand's 20 bytes
+# Not the four and more numbers of a version, which the driver and a VBIOS have.
+_IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
+_IPV6 = re.compile(
+    r"(?<![\w:.])[0-9a-f:]*:[0-9a-f]*:[0-9a-f:]*(?:(?:\d{1,3}\.){3}\d{1,3})?(?![\w:])", re.IGNORECASE
+)
 _SERIAL = re.compile(r"(serial(?: number)?(?: is)?:? )(\S+)", re.IGNORECASE)
 # Fields whose whole value is a name, by what it is renamed to.
 _NAMED = {
@@ -36,6 +55,38 @@ _NAMED = {
     "lid": "lid",
     "sm_lid": "lid",
 }
+# Names that are found as values and then taken out of texts, too, such as the message that quotes a mount's server.
+_IN_TEXTS = {"serial", "guid", "pod", "server"}
+_LEAST = 4
+"""Shorter ones would be found by chance."""
+# Words of the readings themselves: a machine that is called so is no secret, and they must stay what they are.
+_OUR_WORDS = frozenset(
+    (
+        "active",
+        "compute",
+        "disk",
+        "disks",
+        "error",
+        "gpu",
+        "hca",
+        "host",
+        "infiniband",
+        "kernel",
+        "live",
+        "localhost",
+        "mount",
+        "mounts",
+        "node",
+        "none",
+        "nvml",
+        "nvme",
+        "nvswitch",
+        "pci",
+        "port",
+        "storage",
+    )
+)
+_PLAIN_OPTIONS = re.compile(r"[a-z0-9_-]+|(?:errors|vers|proto|sec|timeo|retrans)=[\w.-]+")
 
 
 class Redactor:
@@ -43,9 +94,11 @@ class Redactor:
 
     def __init__(self, secrets: Mapping[str, str] = MappingProxyType({})) -> None:
         """`secrets` are words to put others for wherever they stand, such as the name of the node; longest first."""
-        known = sorted(secrets.items(), key=lambda pair: (-len(pair[0]), pair))
-        self._secrets = [(secret, instead) for secret, instead in known if len(secret) > 2]
+        self._secrets: dict[str, str] = {}
+        self._any_secret: re.Pattern[str] | None = None
         self._names: dict[tuple[str, str], str] = {}
+        for secret, instead in secrets.items():
+            self._hide(secret, instead, least=3)
         self.dropped = 0
 
     def value(self, thing: Any, field: str = "") -> Any:
@@ -55,13 +108,9 @@ class Redactor:
         if isinstance(thing, Mapping):
             if field == "holders":  # which pod has which GPU
                 return {self.text(str(gpu)): self._name("pod", str(pod)) for gpu, pod in thing.items()}
-            is_mount = "fstype" in thing  # its source names a server
-            return {
-                self.text(str(key)): self._name("server", str(one))
-                if is_mount and key == "source" and one
-                else self.value(one, str(key))
-                for key, one in thing.items()
-            }
+            if "fstype" in thing:
+                thing = self._mount(thing)
+            return {self.text(str(key)): self.value(one, str(key)) for key, one in thing.items()}
         if field == "d_state" and isinstance(thing, list | tuple):
             return [[1, "redacted"] for _ in thing]
         if isinstance(thing, list | tuple):
@@ -74,7 +123,10 @@ class Redactor:
             self.dropped += 1
             return None
         text = _PROCESS.sub("pid=1, name=redacted", text)
-        text = _TASK.sub(r"\1redacted:1\2", text)
+        for pattern, instead in _QUOTED:
+            text = pattern.sub(instead, text)
+        for pattern in _SERVERS:
+            text = pattern.sub(lambda found: self._name("server", found[0]), text)
         return self.text(_SERIAL.sub(lambda found: found[1] + self._name("serial", found[2]), text))
 
     def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -83,12 +135,49 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Give text without the names that can be told by their form."""
-        for secret, instead in self._secrets:
-            text = text.replace(secret, instead)
+        if self._secrets:
+            if self._any_secret is None:
+                words = sorted(self._secrets, key=lambda word: (-len(word), word))
+                any_of = "|".join(map(re.escape, words))
+                self._any_secret = re.compile(rf"(?<![A-Za-z0-9])(?:{any_of})(?![A-Za-z0-9])", re.IGNORECASE)
+            text = self._any_secret.sub(lambda found: self._secrets.get(found[0].lower(), "redacted"), text)
+        text = _HOME.sub(r"\1user", text)
         text = _UUID.sub(lambda found: self._uuid(found[2], found[1] or ""), text)
-        text = _GUID.sub(lambda found: self._name("guid", found[0]), text)
         text = _MAC.sub(lambda found: self._name("mac", found[0]), text)
-        return _IPV4.sub(lambda found: self._name("address", found[0]), text)
+        for pattern in (_IPV6, _IPV4):
+            text = pattern.sub(lambda found: self._address(found[0]), text)
+        return _GUID.sub(lambda found: self._name("guid", found[0]), text)
+
+    def _mount(self, mount: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a mount without its server, pool or volume, and with the options that name nobody."""
+        source, options = str(mount.get("source", "")), str(mount.get("options", ""))
+        is_plain = source.startswith("/dev/") and not source.startswith("/dev/mapper/")
+        if (
+            source
+            and not is_plain
+            and source.lower() not in (mount.get("fstype"), "overlay", "tmpfs", "none")
+        ):
+            source = self._name("server", source)
+        plain = " ".join(
+            ",".join(word for word in own.split(",") if _PLAIN_OPTIONS.fullmatch(word))
+            for own in options.split(" ")
+        )
+        if plain != options:
+            self._hide(options, plain, least=_LEAST)
+        return {key: {"source": source, "options": plain}.get(key, one) for key, one in mount.items()}
+
+    def _address(self, text: str) -> str:
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        return self._name("address", text)
+
+    def _hide(self, secret: str, instead: str, least: int) -> None:
+        """Take this out of every text from now on."""
+        if len(secret) >= least and secret.lower() not in _OUR_WORDS:
+            self._secrets.setdefault(secret.lower(), instead)
+            self._any_secret = None
 
     def _field(self, text: str, field: str) -> str:
         kind = _NAMED.get(field)
@@ -104,4 +193,6 @@ class Redactor:
         if held is None:
             number = sum(1 for known, _ in self._names if known == kind) + 1
             held = self._names[kind, real] = f"{kind}-{number}"
+            if kind in _IN_TEXTS:
+                self._hide(real, held, least=_LEAST)
         return held

@@ -51,6 +51,28 @@ def test_what_was_found_is_found_again_after_writing_and_reading(tmp_path: Path)
     assert capture.dropped == 1
 
 
+def test_what_people_named_is_in_no_capture(tmp_path: Path) -> None:
+    """Neither in the readings nor in what was found in them; what is judged is the same."""
+    machine = FolderMachine(tmp_path)
+    machine.configure(
+        '[storage]\nmounts = ["/projects/acme"]\nlocal = ["/scratch-joe"]\n[checks.storage]\nhung_seconds = 0\n'
+    )
+    (tmp_path / "proc/1/root/scratch-joe").mkdir(parents=True)
+    (tmp_path / "proc/1/root/projects/acme").mkdir(parents=True)
+    (tmp_path / "proc/1/mountinfo").write_text(
+        "22 1 8:1 / / rw - ext4 /dev/mapper/acme-root rw\n"
+        "23 22 0:42 / /projects/acme ro - nfs4 filer.acme.example:/acme ro,addr=fd00::7,username=joe\n"
+    )
+    machine.line("nfs: server filer.acme.example not responding, still trying")
+    config = parse(machine.config.read_text(), "agent.toml", CHECKS, {})
+    config = msgspec.structs.replace(config, node_name="gpu-17.acme.example")
+    capture = take(config, CHECKS, SYSTEM, version="1", looks=1, interval_s=0.0)
+    assert ("SharedStorageFault", "True", "MountReadOnly") in brief(capture.found)
+    assert brief(replay_capture(capture, CHECKS)) == brief(capture.found)
+    text = msgspec.json.encode(capture).decode()
+    assert [word for word in ("acme", "joe", "filer", "fd00", "gpu-17") if word in text] == []
+
+
 def test_several_looks_are_kept_in_their_order(tmp_path: Path) -> None:
     """What is judged over time is judged over them."""
     capture = taken(tmp_path, XID_79, looks=3)
