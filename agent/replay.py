@@ -69,8 +69,8 @@ def replay(lines: Iterable[SavedLine]) -> Iterator[Verdict]:
         yield verdict if saved.from_kernel else msgspec.structs.replace(verdict, reason="")
 
 
-# People and tools join the lines of one message with a backslash and an n.
-_JOINED = re.compile(r"\\n\s*(?=NVRM:|nvidia-nvswitch)")
+# People and tools join the lines of one message with a backslash and an n, with or without the time of each.
+_JOINED = re.compile(r"\\n\s*(?:\[[^\]\n]{0,64}\]\s*)?(?=NVRM:|nvidia-nvswitch)")
 
 
 def _records(saved: SavedLine, pending: Pending | None) -> list[str]:

@@ -68,6 +68,7 @@ def whole_lines(stream: Readable) -> Iterator[bytes]:
 _EXPORT = re.compile(rb"(?:__[A-Z_]+|_[A-Z][A-Z0-9_]*|MESSAGE|PRIORITY|SYSLOG_[A-Z_]+)(?:=|$)")
 _JSON = re.compile(r"\s*\{.*\"MESSAGE\"")
 _JSON_FIELD = re.compile(r'\s*"(?:MESSAGE|msg)"\s*:\s*("(?:[^"\\]|\\.)*")\s*,?\s*$')
+_RECORD_SEPARATOR = "\x1e"  # journalctl -o json-seq
 _RAW = re.compile(rb"\d{1,4},\d+,\d+,")
 
 
@@ -90,7 +91,7 @@ def _json(line: str) -> SavedLine | None:
     """Read an entry of journalctl -o json, or the line with the message in the pretty forms."""
     try:
         if _JSON.match(line):
-            entry = msgspec.json.decode(line)
+            entry = msgspec.json.decode(line.lstrip(_RECORD_SEPARATOR))
             return _entry(entry) if isinstance(entry, dict) else None
         if field := _JSON_FIELD.match(line):
             return _entry({"MESSAGE": msgspec.json.decode(field[1])})

@@ -118,6 +118,12 @@ def sxid(code: int, text: str) -> str:
             id="a probe, joined by hand",
         ),
         pytest.param(
+            "\\n[   12.5] ".join(PROBE),
+            "79",
+            {"action": "RESTART_BM", "pci": "0000:5d:00"},
+            id="a probe, joined by hand with the time of each",
+        ),
+        pytest.param(
             f"NVRM: GPU at PCI:0000:3b:00: {UUID}\\n{xid(79, 'GPU has fallen off the bus.')}",
             "79",
             {"action": "RESTART_BM"},

@@ -61,6 +61,7 @@ def entry(**fields: object) -> bytes:
         ),
         pytest.param(entry(MESSAGE=XID, _TRANSPORT="kernel"), XID, True, id="no facility"),
         pytest.param(entry(MESSAGE=XID), XID, True, id="nothing but a message"),
+        pytest.param(b"\x1e" + entry(MESSAGE=XID), XID, True, id="json-seq"),
         pytest.param(entry(MESSAGE=XID, _TRANSPORT="stdout"), XID, False, id="a service's"),
         pytest.param(entry(MESSAGE=XID, _TRANSPORT="kernel", SYSLOG_FACILITY="1"), XID, False, id="a user's"),
         pytest.param(entry(MESSAGE=list(XID.encode())), XID, True, id="bytes"),
