@@ -61,7 +61,7 @@ def has_no_manager(gpu: GpuReading, health: GpuHealth, *, alone: bool, switchles
         return "its fabric is managed from outside the node (C2C), so a registration that has not started says nothing"
     if "nvlinks" in health.absent or (links is not None and links.count == 0):
         return "it has no NVLink, so it need not register with a fabric"
-    if "PCIe" in gpu.model or gpu.model.endswith(" NVL"):
+    if "PCIE" in gpu.model.upper() or gpu.model.endswith(" NVL"):
         return "cards of this model are linked without NVSwitches, so they register with no fabric"
     if switchless and health.architecture == HOPPER:
         return "no NVSwitch is on the bus of this machine, so its GPUs are linked to each other directly"

@@ -7,8 +7,9 @@ it is not evaluated.
 **Not every link that is inactive is down.** A PCIe card has its links whether or not a bridge is plugged on them, and a GPU
 that is alone in its (virtual) machine is given none: Fabric Manager's partitions of one GPU have no NVLink (NVIDIA's Fabric
 Manager guide, shared NVSwitch model). So all links are expected to be active only where the table or the name of the model
-(SXM) says that this GPU sits on NVSwitches or a baseboard, or where all its peers have theirs; else those that were seen
-active.
+(SXM, from Ampere on) says that this GPU sits on NVSwitches or a baseboard, or where most of its peers have all of theirs
+and it is no card; else those that were seen active. Half a board of Volta in a virtual machine has links to the other half,
+which are inactive there; cards are bridged in pairs or not at all.
 """
 
 from collections import Counter
@@ -24,6 +25,8 @@ from checks.platforms import Platform, platforms
 
 ACTIVE_STATES = {1, 2}  # active, and asleep to save power
 LEAST_PEERS = 3
+AMPERE = 7  # NVML_DEVICE_ARCH_AMPERE
+MOST_OF_A_CARD = 4  # A40, RTX A6000 and A30 have four; boards have six and more
 
 
 class NvLinkExpectation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +62,12 @@ def expected_of(
     links = None if alone else _only({row.nvlink_links_per_gpu for row in rows})
     earlier = seen.get(one.part.key(), Seen())
     peers = _peers(one, answered)
-    if links is None and earlier.links:
-        links, source = earlier.links, "what it showed earlier in this boot"
     if links is None:
-        links, source = _of_most(Counter(peer.count for peer in peers)), "most GPUs of its model on this node"
+        most = _of_most(Counter(peer.count for peer in peers)) or 0
+        links = max(earlier.links, most) or None
+        source = "what it showed earlier in this boot"
+        if most > earlier.links:
+            source = "most GPUs of its model on this node"
     rate = _only({row.nvlink_mbps_per_link for row in rows})
     return NvLinkExpectation(
         links=links,
@@ -132,12 +137,25 @@ def _active(
     if links is None:
         return frozenset()
     everyone = frozenset(link.index for link in links.links)
-    on_board = any(row.nvlink_links_per_gpu for row in rows) or "SXM" in one.gpu.model
-    peers_all = len(peers) >= LEAST_PEERS and all(peer.links and not inactive(peer) for peer in peers)
-    by_hand = "PCIe" in one.gpu.model or "NVL" in one.gpu.model.split()
-    if not alone and (on_board or (peers_all and not by_hand)):
+    on_board = any(row.nvlink_links_per_gpu for row in rows) or _is_on_switches(one)
+    linked = sum(bool(peer.links) and not inactive(peer) for peer in peers)
+    by_peers = linked >= LEAST_PEERS and linked * 2 > len(peers) and not _is_by_hand(one)
+    if not alone and (on_board or by_peers):
         return everyone
     return frozenset(index for index in everyone if index >= 0 and earlier.active >> index & 1)
+
+
+def _is_on_switches(one: Answered) -> bool:
+    """Tell by the model. Volta's boards link GPUs to each other, so that half a board has links to the other half."""
+    architecture = one.health.architecture
+    return "SXM" in one.gpu.model and (architecture is None or architecture >= AMPERE)
+
+
+def _is_by_hand(one: Answered) -> bool:
+    """Tell cards that are bridged in pairs, where somebody did: by their name, or by having a bridge's few links."""
+    names = one.gpu.model.upper()
+    few = one.health.nvlinks is not None and one.health.nvlinks.count <= MOST_OF_A_CARD
+    return "PCIE" in names or "NVL" in names.split() or few
 
 
 def _fastest(one: Answered, answered: Sequence[Answered]) -> int | None:
