@@ -12,7 +12,7 @@ import msgspec
 from checks.check import Context, Judgement
 from checks.finding import Part, Reason, Severity
 from checks.gpu_health import GpuHealth
-from checks.nvml_look import group_missing, hear_rounds
+from checks.nvml_look import group_missing, hear_rounds, why_no_look
 from checks.observation import GpuReading, NvmlRead, Observation
 from checks.polled import Polled, PolledMemory, Rule, Said, Word
 from checks.rates import Rates, Series
@@ -55,16 +55,14 @@ class GpuLooks:
         told: list[bool] = []
 
         def words(gpu: GpuReading, health: GpuHealth, part: Part) -> Iterator[Word]:
-            for word in words_of(gpu, health, part):
-                if word.said is Said.NOT_SHOWN and self.polled.stands(word.reason, part):
-                    continue
+            for word in self.polled.keep_standing(words_of(gpu, health, part)):
                 told.append(word.said is not Said.NOT_SHOWN and word.reason.severity is Severity.FAULT)
                 yield word
 
         hear_rounds(observations, self.polled, self._context, words, self._name)
         if told:
             self._shown = any(told)
-        elif any(isinstance(heard, NvmlRead) for heard in observations):
+        elif any(isinstance(heard, NvmlRead) and not why_no_look(heard) for heard in observations):
             self._shown = bool(self._shown)
 
     def memory(self) -> LooksMemory:

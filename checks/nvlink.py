@@ -49,7 +49,7 @@ from checks.nvlink_reasons import (
     SPEED_REDUCED,
     UNREADABLE,
 )
-from checks.nvlink_words import link_words, not_shown, why_no_links
+from checks.nvlink_words import NO_NVLINK, UNDER_MIG, link_words, not_shown, why_no_links
 from checks.nvml_look import Answered, hear_whole_rounds
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import Observation
@@ -153,12 +153,13 @@ class _Look:
         """Give what one round says: of each GPU, and of the node what all of them say."""
         known = sum(part.kind is PartKind.GPU for part in self._context.parts)
         alone = max(known, len(answered)) == 1
-        links = [word for one in answered for word in self._links(one, answered, alone=alone)]
-        fabric = [
+        keep = self._polled.keep_standing
+        links = [
             word
             for one in answered
-            for word in fabric_words(one.health, one.part, self._no_manager(one, alone=alone))
+            for word in keep(self._links(one, answered, alone=alone), ends=(UNDER_MIG, NO_NVLINK))
         ]
+        fabric = [word for one in answered for word in self._fabric(one, alone=alone)]
         self.seen = remembered(answered, self.seen)
         dark = {one.part for one in answered if not _has_active(one)}
         links = self._of_node(LINK_DOWN, links, dark, "no GPU has an active NVLink: see Fabric Manager")
@@ -186,6 +187,10 @@ class _Look:
                 one.health.errors.get("nvlinks"),
             )
         return words
+
+    def _fabric(self, one: Answered, *, alone: bool) -> Iterable[Word]:
+        words = fabric_words(one.health, one.part, self._no_manager(one, alone=alone))
+        return self._polled.keep_standing(words) if one.health.fabric is None else words
 
     def _no_manager(self, one: Answered, *, alone: bool) -> str:
         return has_no_manager(one.gpu, one.health, alone=alone, switchless=self.switchless)

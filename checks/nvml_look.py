@@ -8,7 +8,15 @@ from checks.check import Context, NotEvaluated
 from checks.finding import Part, Reason
 from checks.gpu_health import GpuHealth
 from checks.nvml_word import gpu_part, in_order, spoken
-from checks.observation import GpuReading, NvmlFailed, NvmlHung, NvmlRead, NvmlReleased, Observation
+from checks.observation import (
+    GpuReading,
+    NvmlError,
+    NvmlFailed,
+    NvmlHung,
+    NvmlRead,
+    NvmlReleased,
+    Observation,
+)
 from checks.polled import TRIES_BEFORE_UNKNOWN, Polled, Said, Word
 
 WordsOf = Callable[[GpuReading, GpuHealth, Part], Iterable[Word]]
@@ -31,7 +39,8 @@ def hear_rounds(
 ) -> None:
     """Give each round to `polled`: `words_of` is asked for every GPU that answered.
 
-    A GPU that is left alone (quiet) or that gave no health keeps what it has, and is listed as not evaluated.
+    A GPU that is left alone (quiet) or that gave no health keeps what it has, and is listed as not evaluated. A round in
+    which none gave any, but errors, was no look at all.
     """
 
     def words_of_all(answered: Sequence[Answered]) -> list[Word]:
@@ -61,9 +70,19 @@ def hear_whole_rounds(
                         rows.append(NotEvaluated(check=name, part=part.shown(), why=why))
                     else:
                         answered.append(Answered(gpu=gpu, health=gpu.health, part=part))
-                polled.hear(words_of_all(answered), rows)
+                if error := why_no_look(heard):
+                    polled.fail(f"no GPU tells of its health: {error.call} gives {error.name} ({error.code})")
+                else:
+                    polled.hear(words_of_all(answered), rows)
             case NvmlFailed() | NvmlHung() | NvmlReleased():
                 polled.fail(spoken(heard).why, TRIES_BEFORE_UNKNOWN if isinstance(heard, NvmlReleased) else 1)
+
+
+def why_no_look(read: NvmlRead) -> NvmlError | None:
+    """Give an error of a round in which no GPU told anything of its health; None where one did, or none was asked."""
+    if any(gpu.health is not None and not gpu.quiet for gpu in read.gpus):
+        return None
+    return next((gpu.errors[0] for gpu in read.gpus if gpu.errors), None)
 
 
 def group_missing(

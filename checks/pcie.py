@@ -37,7 +37,7 @@ from checks.nvml_look import hear_rounds
 from checks.nvml_word import not_asked, why_not_asked
 from checks.observation import GpuReading, Observation, SourceFailed
 from checks.pci_reading import PCI, PciRead
-from checks.pcie_bus import BusLook
+from checks.pcie_bus import C2C, NOT_JUDGED, BusLook
 from checks.pcie_nvml import is_by_c2c, nvml_words
 from checks.pcie_reasons import (
     BUS_REASONS,
@@ -142,7 +142,7 @@ def _judge_bus(observations: Sequence[Observation], held: PcieMemory, context: C
     look = BusLook(known, held.c2c, fold.growth, fold.rates, context.settings)
     for seen in _of_bus(observations):
         if isinstance(seen, PciRead):
-            fold.polled.hear(look.words(seen))
+            fold.polled.hear(fold.polled.keep_standing(look.words(seen), ends=(C2C, NOT_JUDGED)))
         else:
             fold.polled.fail(f"the PCI bus cannot be read: {seen.error}", seen.tries)
     return fold.judgement()
@@ -160,9 +160,8 @@ def _judge_nvml(
     def words_of(gpu: GpuReading, health: GpuHealth, part: Part) -> list[Word]:
         if health.pcie is not None and is_by_c2c(health.pcie) and gpu.pci:
             c2c.add(gpu.pci)
-        return list(
-            nvml_words(health, part, fold.growth, fold.rates, context.settings, is_guest=held.is_guest)
-        )
+        words = nvml_words(health, part, fold.growth, fold.rates, context.settings, is_guest=held.is_guest)
+        return list(fold.polled.keep_standing(words, ends=(C2C,)))
 
     hear_rounds(observations, fold.polled, context, words_of, NAME)
     return fold.judgement(), tuple(sorted(c2c))

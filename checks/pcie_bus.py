@@ -27,6 +27,7 @@ from checks.rates import Rates
 # GH200, GB200 and GB300: on their processor by C2C, whatever their PCIe registers show (pci.ids of the PCI ID project).
 C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x31C2}
 C2C = "it is attached by NVLink-C2C, so its PCIe link says nothing"
+NOT_JUDGED = "link speeds in sysfs are not judged here (sysfs_speed = false)"
 # What software asked for in vain, and no trouble of a link.
 BY_SOFTWARE = {"UnsupReq", "ACSViol", "Unsupported Request", "Access Control Violation"}
 GROUPS = ("correctable", "fatal", "nonfatal", "rootport")
@@ -113,8 +114,7 @@ class BusLook:
 
     def _speed(self, device: PciDevice, link: LinkState, part: Part) -> Word:
         if not self._settings["sysfs_speed"]:
-            why = "link speeds in sysfs are not judged here (sysfs_speed = false)"
-            return Word(said=Said.NOT_SHOWN, reason=SPEED_REDUCED, part=part, detail=why)
+            return Word(said=Said.NOT_SHOWN, reason=SPEED_REDUCED, part=part, detail=NOT_JUDGED)
         if device.role == "gpu":
             return _word(SPEED_REDUCED, part, link.slow_above)
         if device.speed is None and not link.slow_above:

@@ -47,6 +47,8 @@ def nvml_words(
 ) -> Iterator[Word]:
     """Say what NVML's round says of one GPU. `is_guest`: in a virtual machine what the system can do is made up."""
     pcie = health.pcie
+    # What an error kept back is no proof that this driver does not have it; the width's word says that it is unread.
+    is_whole = "pcie" not in health.errors
     if pcie is None:
         missing = group_missing(health, "pcie", WIDTH_REDUCED, part, "its PCIe link", always_asked=True)
         yield from _not_shown(part, missing.detail) if missing.said is Said.NOT_SHOWN else [missing]
@@ -54,10 +56,10 @@ def nvml_words(
         yield from _not_shown(part, C2C)
     else:
         yield _width(health, pcie, part)
-        yield from _speed(pcie, part)
+        yield from _speed(pcie, part, is_whole=is_whole)
         if not is_guest:
             yield _slot(pcie, part)
-        yield from _counters(pcie, part, growth, rates, settings)
+        yield from _counters(pcie, part, growth, rates, settings, is_whole=is_whole)
 
 
 def _width(health: GpuHealth, pcie: Pcie, part: Part) -> Word:
@@ -75,12 +77,13 @@ def _width(health: GpuHealth, pcie: Pcie, part: Part) -> Word:
     return Word(said=Said.UNREADABLE, reason=WIDTH_REDUCED, part=part, detail=f"its PCIe link: {told}")
 
 
-def _speed(pcie: Pcie, part: Part) -> Iterator[Word]:
+def _speed(pcie: Pcie, part: Part, *, is_whole: bool) -> Iterator[Word]:
     """Say nothing of a GPU that idles: what was known goes on."""
     is_awake = pcie.pstate_before == 0 and pcie.pstate_after == 0
     if pcie.generation is None or pcie.max_generation is None:
-        why = "this driver shows no PCIe generation"
-        yield Word(said=Said.NOT_SHOWN, reason=SPEED_REDUCED, part=part, detail=why)
+        if is_whole:
+            why = "this driver shows no PCIe generation"
+            yield Word(said=Said.NOT_SHOWN, reason=SPEED_REDUCED, part=part, detail=why)
     elif is_awake:
         slow = pcie.generation < pcie.max_generation
         words = f"generation {pcie.generation} of {pcie.max_generation} while awake" if slow else ""
@@ -94,12 +97,12 @@ def _slot(pcie: Pcie, part: Part) -> Word:
 
 
 def _counters(
-    pcie: Pcie, part: Part, growth: Growth, rates: Rates, settings: Mapping[str, Any]
+    pcie: Pcie, part: Part, growth: Growth, rates: Rates, settings: Mapping[str, Any], *, is_whole: bool
 ) -> Iterator[Word]:
     for name, reason in COUNTERS.items():
         value = pcie.counters.get(name)
         if value is None:
-            if name == "replay":
+            if name == "replay" and is_whole:
                 why = "this driver counts no PCIe replays"
                 yield Word(said=Said.NOT_SHOWN, reason=reason, part=part, detail=why)
             continue

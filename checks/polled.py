@@ -15,7 +15,7 @@ most two minutes of it, so neither an absent agent nor a clock that is set raise
 this begins anew.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -217,6 +217,16 @@ class Polled:
         """Tell whether this finding stands now."""
         slot = self._slots.get(_slot(reason.name, part))
         return slot is not None and slot.finding is not None
+
+    def keep_standing(self, words: Iterable[Word], ends: Collection[str] = ()) -> Iterator[Word]:
+        """Leave out that what stands is not shown: that it is not told proves nothing. `ends`: details that do end it."""
+        for word in words:
+            if (
+                word.said is not Said.NOT_SHOWN
+                or word.detail in ends
+                or not self.stands(word.reason, word.part)
+            ):
+                yield word
 
     def is_just_cleared(self, part: Part) -> bool:
         """Tell a part that a clearing deals with which is acted on now: what its counters grew by is dealt with, too."""

@@ -160,3 +160,15 @@ def test_missing_data_is_never_healthy(no_links: bool, no_fabric: bool, unread: 
     watch = watched(eight(sick), 120)
     assert watch.condition is not None
     assert watch.condition.status is Status.UNKNOWN
+
+
+def test_errors_and_fabric_that_are_not_told_any_more_are_not_over() -> None:
+    """A driver that shows no counter and no fabric for a while proves nothing; MIG, which hides links, ends theirs."""
+    limited = Fabric(state=3, mask=0x1A9)
+    watch = watched(eight(gpu(0, links(recovery=0), limited)), 180)
+    watch.waits(30, eight(gpu(0, links(recovery=1), limited)))
+    assert watch.reasons == ["FabricLimited", "NvLinkErrors"]
+    watch.waits(4000, eight(gpu(0, links(), None, absent=("fabric",))))
+    assert watch.reasons == ["FabricLimited", "NvLinkErrors"]
+    assert watch.waits(30, eight(gpu(0, links(), limited, mig=True))).reasons == ["FabricLimited"]
+    assert watch.waits(90, eight()).reasons == []

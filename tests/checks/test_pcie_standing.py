@@ -1,0 +1,62 @@
+"""What stands of PCIe and what counts while a look does not show all of it."""
+
+import msgspec
+import pytest
+
+from checks.observation import Observation
+from tests.checks import nvml
+from tests.checks.pcie import AWAKE, GPU, QUIET, bus, gpu, told, watch
+
+
+@pytest.mark.parametrize(
+    ("sick", "then"),
+    [
+        pytest.param(
+            (bus(), told(generation=3)),
+            (
+                bus(),
+                nvml.read(
+                    gpu(msgspec.structs.replace(AWAKE, generation=None), errors={"pcie": nvml.refusal()})
+                ),
+            ),
+            id="an error keeps the generation back",
+        ),
+        pytest.param(
+            (bus(), told(generation=3)), (bus(), nvml.read(gpu(None, absent=("pcie",)))), id="another driver"
+        ),
+        pytest.param((bus(GPU, width=8), told()), (bus(GPU, width=0), told()), id="the link shows no width"),
+        pytest.param((bus(GPU, width=8), told()), (bus(GPU, width=None), told()), id="nor has a file of it"),
+    ],
+)
+def test_what_is_not_told_any_more_ends_nothing(
+    sick: tuple[Observation, ...], then: tuple[Observation, ...]
+) -> None:
+    """Only a look that shows it well does."""
+    seen = watch().waits(240, *sick)
+    reasons = seen.reasons
+    assert reasons
+    assert seen.waits(600, *then).reasons == reasons
+    assert seen.waits(120, bus(), told()).reasons == []
+
+
+def test_counted_errors_outlive_files_that_cannot_be_read() -> None:
+    """Nobody can say meanwhile that no more were counted."""
+    seen = watch().waits(60, bus(), told()).waits(30, bus(GPU, aer={**QUIET, "fatal.DLP": 1}), told())
+    dark = [msgspec.structs.replace(one, aer={}, errors=("aer_dev_fatal: EIO",)) for one in bus().devices]
+    seen.waits(7200, msgspec.structs.replace(bus(), devices=tuple(dark)), told())
+    assert seen.reasons == ["PcieFatalErrors"]
+
+
+def test_a_gpu_that_is_told_late_to_hang_on_its_processor_had_no_slow_link() -> None:
+    """What NVML shows in place of a link is taken back once it is known."""
+    seen = watch().waits(240, bus(), told(width=1, c2c_links=None))
+    assert seen.reasons == ["PcieWidthReduced"]
+    assert seen.waits(30, bus(), told(width=1, c2c_links=10)).reasons == []
+
+
+def test_counters_that_stood_high_before_the_first_look_are_no_growth() -> None:
+    """Neither beside others of the same file that stand at zero, nor in the look after the first; what grows then is."""
+    high = {**QUIET, "fatal.TLP": 5, "nonfatal.ECRC": 9, "correctable.BadTLP": 10**6, "rootport.fatal": 4}
+    seen = watch().waits(90, bus(GPU, aer=high), told())
+    assert (seen.reasons, seen.shown) == ([], "False PcieLinksHealthy")
+    assert seen.waits(30, bus(GPU, aer={**high, "fatal.DLP": 1}), told()).reasons == ["PcieFatalErrors"]
