@@ -164,6 +164,8 @@ class Story:
                     self._recoveries.polled(
                         part, gpu.recovery, heard.seen_at, self._holder(part), self._context.now
                     )
+                    if self._recoveries.holds(part):
+                        self._waits.release(gpu.pci)
 
     def take_event(self, event: NvmlEvent) -> None:
         """Take an XID that NVML told; the kernel's line of it is worth more."""

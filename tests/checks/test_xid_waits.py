@@ -33,6 +33,11 @@ class TestHolding:
         assert (machine.faults, machine.warnings) == (["RecoveryGpuReset"], [reason])
         assert (machine.judgement.not_yet, machine.status) == ("", Status.TRUE)
 
+    def test_nvml_tells_instead(self, code: int, text: str, reason: str) -> None:
+        """The field says what the line would have; that it reads 0 may only be too early to tell."""
+        assert not Machine().xid(1, code, text).polls(15, 1).judgement.not_yet
+        assert Machine().xid(1, code, text).polls(15, 0).judgement.not_yet
+
     def test_the_driver_wants_nothing(self, code: int, text: str, reason: str) -> None:
         machine = Machine().xid(1, code, text).wants(5, "none", "reset")
         assert (machine.judgement.not_yet, machine.warnings) == ("", [reason])
