@@ -35,7 +35,8 @@ class TestHolding:
 
     def test_nvml_tells_instead(self, code: int, text: str, reason: str) -> None:
         """The field says what the line would have; that it reads 0 may only be too early to tell."""
-        assert not Machine().xid(1, code, text).polls(15, 1).judgement.not_yet
+        machine = Machine().xid(1, code, text).polls(15, 1)
+        assert (machine.judgement.not_yet, machine.warnings) == ("", [reason])
         assert Machine().xid(1, code, text).polls(15, 0).judgement.not_yet
 
     def test_the_driver_wants_nothing(self, code: int, text: str, reason: str) -> None:
