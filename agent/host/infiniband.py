@@ -4,71 +4,79 @@ Formats: Documentation/ABI/testing/sysfs-class-infiniband and drivers/infiniband
 
 - a counter may say `N/A (no PMA)`, and one that the firmware keeps to itself gives EINVAL and floods the kernel log with
   each try (mlx5 ACCESS_REG): such a file is not opened again for as long as this program runs;
-- board_id and hca_type are mlx's own, hw_counters belong to the port or to the device, EFA has no counters/ at all;
-- reading carrier or speed of an interface that is down gives EINVAL, which says nothing;
-- /sys shows the interfaces of the network namespace of whoever mounted it, and /proc/net those of the reader: so the routes
-  are those of process 1 where they can be had.
+- board_id and hca_type are mlx's own, hw_counters belong to the port or to the device, EFA has no counters/ at all.
 
-Only what is judged is read, since each read of a counter is a command to the card's firmware.
+Only what is judged is read, since each read of a counter is a command to the card's firmware. What a device is (board,
+firmware, address, NUMA node) is read when the devices change and every ten minutes.
 """
 
 import errno
-import os
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from agent.config import InfinibandSection
+from agent.host.rdma_netdevs import Netdevs
+from agent.host.sysfs_text import (
+    GONE,
+    MOST_NAMES,
+    SHOWN,
+    TEXT_LIMIT,
+    Disk,
+    Files,
+    Texts,
+    exists,
+    is_folder,
+    last_name,
+    link_of,
+    listed,
+    names_in,
+    real_path,
+    target,
+    why,
+)
 from checks.infiniband_names import COUNTERS, EFA, MLX5
-from checks.infiniband_reading import HcaReading, InfinibandRead, Netdev, PciHca, PortReading
+from checks.infiniband_reading import HcaReading, InfinibandRead, PciHca, PortReading
 from kube.clock import Clock
 
 NVIDIA, MELLANOX, AMAZON = 0x10DE, 0x15B3, 0x1D0F
 ETHERNET_CLASS, INFINIBAND_CLASS, DISPLAY_CLASSES = 0x0200, 0x0207, {0x0300, 0x0302}
-MOST_DEVICES = 1024
+IDENTITY_SECONDS = 600
 MOST_PORTS = 4
-MOST_NETDEVS = 8
-MOST_UPPERS = 16
 MOST_REFUSED = 8192
-_TEXT_LIMIT = 4096
-_SHOWN = 64
-_ROUTES_LIMIT = 1 << 20
 _REFUSED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA}
-_GONE = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _COUNT = re.compile(r"[0-9]{1,20}")
 
 
-class Files(Protocol):
-    """The one way to a file's text, so that a test can refuse one as a firmware does."""
+class _Bus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a PCI device is; that does not change while it has its address."""
 
-    def read(self, path: Path, limit: int) -> str:
-        """Give the text of at most `limit` bytes. Raises OSError."""
-        ...
+    kind: int
+    vendor: int
+    number: int
+    numa: int | None = None
+    virtual: bool = False
 
+    @property
+    def is_gpu(self) -> bool:
+        return self.vendor == NVIDIA and self.kind in DISPLAY_CLASSES
 
-class Disk:
-    """The real files."""
-
-    def read(self, path: Path, limit: int) -> str:
-        # Hundreds of small files a look: a file object for each would cost more than all else.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            parts = [os.read(descriptor, limit)]
-            while parts[-1] and sum(map(len, parts)) < limit:
-                parts.append(os.read(descriptor, limit))
-        finally:
-            os.close(descriptor)
-        return b"".join(parts)[:limit].decode("utf-8", errors="replace")
+    @property
+    def is_hca(self) -> bool:
+        return (
+            self.kind == INFINIBAND_CLASS
+            or (self.kind == ETHERNET_CLASS and self.vendor == MELLANOX)
+            or (self.vendor == AMAZON and self.number >> 4 == 0xEFA)
+        )
 
 
 class InfinibandReader:
-    """Reads one machine again and again; it remembers which counters were refused, and nothing else that could be wrong."""
+    """Reads one machine again and again; it remembers which counters were refused, and for a while what the devices are."""
 
     def __init__(
         self,
@@ -78,79 +86,111 @@ class InfinibandReader:
         clock: Clock,
         files: Files | None = None,
     ) -> None:
-        self._sys, self._proc = sys_root, proc_root
+        self._sys, self._proc = str(sys_root), str(proc_root)
         self._section = section
         self._clock = clock
         self._files: Files = files or Disk()
-        self._refused: dict[Path, str] = {}
-        self._kinds: dict[str, tuple[int, int, int]] = {}
+        self._texts = Texts(self._files)
+        self._netdevs = Netdevs(self._sys, self._proc, self._texts)
+        self._refused: dict[str, str] = {}
+        self._bus: dict[str, _Bus] = {}
+        self._links: dict[str, str] = {}
+        self._known: dict[str, tuple[str, HcaReading]] = {}
+        self._known_at: float | None = None
 
     def read(self) -> InfinibandRead:
         """Look at all devices. Raises OSError or ValueError, naming the file, where sysfs itself cannot be read."""
-        routed = self._routed()
-        names = _listed(self._sys / "class/infiniband")
+        routed = self._netdevs.routed()
+        names = listed(f"{self._sys}/class/infiniband")
+        self._forget(names)
         hcas, gpu_numa = self._pci()
         return InfinibandRead(
             seen_at=self._clock.now(),
             devices=tuple(self._device(name, routed) for name in names),
             pci_hcas=hcas,
             gpu_numa=gpu_numa,
-            exclusive=self._text(self._sys / "module/ib_core/parameters/netns_mode", {}) == "N",
+            exclusive=self._texts.text(f"{self._sys}/module/ib_core/parameters/netns_mode", {}) == "N",
         )
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Let go of what the devices are where there are others now, or where it is long since that was read."""
+        links = {name: link_of(f"{self._sys}/class/infiniband/{name}") for name in names}
+        now = self._clock.monotonic()
+        if self._known_at is None or now - self._known_at >= IDENTITY_SECONDS:
+            self._bus, self._known, self._known_at = {}, {}, now
+        if links != self._links:
+            self._known, self._links = {}, links
 
     # PCI
 
     def _pci(self) -> tuple[tuple[PciHca, ...], tuple[int, ...]]:
-        bus = self._sys / "bus/pci/devices"
-        addresses = sorted(one.name for one in bus.iterdir() if _ADDRESS.fullmatch(one.name))[:MOST_DEVICES]
-        # What a device is does not change while it has its address; one that is only just coming tells nothing yet.
-        known = {a: kind for a, kind in self._kinds.items() if all(kind)}
-        self._kinds = {a: known[a] if a in known else self._kind(bus / a) for a in addresses}
-        hcas: list[PciHca] = []
-        numa: set[int] = set()
-        for address, (kind, vendor, number) in self._kinds.items():
-            if vendor == NVIDIA and kind in DISPLAY_CLASSES:
-                near = self._number(bus / address / "numa_node")
-                numa |= {near} if near is not None and near >= 0 else set()
-            elif _is_hca(kind, vendor, number) and not (bus / address / "physfn").exists():
-                driver = _target(bus / address / "driver")
-                hcas.append(PciHca(pci=address, infiniband=kind == INFINIBAND_CLASS, driver=driver))
-        return tuple(hcas), tuple(sorted(numa))
+        bus = f"{self._sys}/bus/pci/devices"
+        addresses = sorted(name for name in names_in(bus) if _ADDRESS.fullmatch(name))[:MOST_NAMES]
+        # One that is only just coming tells nothing yet.
+        known = {a: one for a, one in self._bus.items() if one.kind and one.vendor and one.number}
+        self._bus = {a: known[a] if a in known else self._on_bus(f"{bus}/{a}") for a in addresses}
+        hcas = [
+            PciHca(
+                pci=address,
+                infiniband=one.kind == INFINIBAND_CLASS,
+                driver=target(f"{bus}/{address}/driver"),
+            )
+            for address, one in self._bus.items()
+            if one.is_hca and not one.virtual
+        ]
+        numa = {one.numa for one in self._bus.values() if one.is_gpu and one.numa is not None}
+        return tuple(hcas), tuple(sorted(node for node in numa if node >= 0))
 
-    def _kind(self, device: Path) -> tuple[int, int, int]:
+    def _on_bus(self, device: str) -> _Bus:
         names = ("class", "vendor", "device")
-        kind, vendor, number = (self._number(device / name) or 0 for name in names)
-        return kind >> 8, vendor, number
+        kind, vendor, number = (self._texts.number(f"{device}/{name}") or 0 for name in names)
+        one = _Bus(kind=kind >> 8, vendor=vendor, number=number)
+        if one.is_gpu:
+            return msgspec.structs.replace(one, numa=self._texts.number(f"{device}/numa_node"))
+        return msgspec.structs.replace(one, virtual=one.is_hca and exists(f"{device}/physfn"))
 
     # A device
 
     def _device(self, name: str, routed: set[str]) -> HcaReading:
-        folder = self._sys / "class/infiniband" / name
-        parent = (folder / "device").resolve()
-        pci = next((one.name for one in (parent, *parent.parents) if _ADDRESS.fullmatch(one.name)), "")
+        folder = f"{self._sys}/class/infiniband/{name}"
+        if name not in self._known:
+            identified = self._identified(name, folder)
+            if identified[1].errors:
+                return self._with_ports(folder, *identified, routed)
+            self._known[name] = identified
+        return self._with_ports(folder, *self._known[name], routed)
+
+    def _identified(self, name: str, folder: str) -> tuple[str, HcaReading]:
+        """Give the folder of the device below it, and all that does not change."""
+        parent = real_path(f"{folder}/device")
+        pci = next((one for one in reversed(parent.split("/")) if _ADDRESS.fullmatch(one)), "")
         errors: dict[str, str] = {}
         reading = HcaReading(
             name=name,
             pci=pci,
-            vendor=self._number(parent / "vendor"),
-            hca_type=self._text(folder / "hca_type", errors),
-            board_id=self._text(folder / "board_id", errors),
-            firmware=self._text(folder / "fw_ver", errors),
-            node_guid=self._text(folder / "node_guid", errors),
-            node_type=self._text(folder / "node_type", errors),
-            driver=_target(parent / "driver"),
-            numa=self._number(parent / "numa_node"),
-            virtual=(parent / "physfn").exists(),
-            subfunction=(parent / "sfnum").exists(),
+            vendor=self._texts.number(f"{parent}/vendor"),
+            hca_type=self._texts.text(f"{folder}/hca_type", errors),
+            board_id=self._texts.text(f"{folder}/board_id", errors),
+            firmware=self._texts.text(f"{folder}/fw_ver", errors),
+            node_guid=self._texts.text(f"{folder}/node_guid", errors),
+            node_type=self._texts.text(f"{folder}/node_type", errors),
+            driver=target(f"{parent}/driver"),
+            numa=self._texts.number(f"{parent}/numa_node"),
+            virtual=exists(f"{parent}/physfn"),
+            subfunction=exists(f"{parent}/sfnum"),
             role=self._role(name, pci),
+            errors=errors,
         )
-        left_out = self._why_left_out(reading)
-        if left_out:
-            return msgspec.structs.replace(reading, left_out=left_out, errors=errors)
+        return parent, msgspec.structs.replace(reading, left_out=self._why_left_out(reading))
+
+    def _with_ports(self, folder: str, parent: str, reading: HcaReading, routed: set[str]) -> HcaReading:
+        if reading.left_out:
+            return reading
+        errors = dict(reading.errors)
         ports = tuple(self._ports(folder, EFA if reading.is_efa else MLX5, errors))
-        netdevs = tuple(self._netdevs(folder, parent, ports, routed))
+        netdevs = tuple(self._netdevs.of(folder, parent, ports, routed))
         return msgspec.structs.replace(
-            reading, ports=ports, netdevs=netdevs, legs=self._legs(netdevs), errors=errors
+            reading, ports=ports, netdevs=netdevs, legs=self._netdevs.legs(netdevs), errors=errors
         )
 
     def _role(self, name: str, pci: str) -> str:
@@ -175,34 +215,34 @@ class InfinibandReader:
     # Its ports
 
     def _ports(
-        self, device: Path, hw_counters: tuple[str, ...], errors: dict[str, str]
+        self, device: str, hw_counters: tuple[str, ...], errors: dict[str, str]
     ) -> Iterator[PortReading]:
         try:
-            names = _listed(device / "ports")
+            names = listed(f"{device}/ports")
         except OSError as error:
-            errors["ports"] = _why(error)
+            errors["ports"] = why(error)
             return
         numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 4)
         for number in numbers[:MOST_PORTS]:
             yield self._port(device, number, hw_counters)
 
-    def _port(self, device: Path, number: int, hw_counters: tuple[str, ...]) -> PortReading:
-        folder = device / "ports" / str(number)
+    def _port(self, device: str, number: int, hw_counters: tuple[str, ...]) -> PortReading:
+        folder = f"{device}/ports/{number}"
         errors: dict[str, str] = {}
         not_shown: dict[str, str] = {}
-        state = self._text(folder / "state", errors)
+        state = self._texts.text(f"{folder}/state", errors)
         active = "ACTIVE" in state
-        software = [folder / "counters"]
-        hardware = [folder / "hw_counters", device / "hw_counters"]
+        software = [f"{folder}/counters"]
+        hardware = [f"{folder}/hw_counters", f"{device}/hw_counters"]
         return PortReading(
             number=number,
             state=state,
-            phys_state=self._text(folder / "phys_state", errors),
-            rate=self._text(folder / "rate", errors),
-            link_layer=self._text(folder / "link_layer", errors),
+            phys_state=self._texts.text(f"{folder}/phys_state", errors),
+            rate=self._texts.text(f"{folder}/rate", errors),
+            link_layer=self._texts.text(f"{folder}/link_layer", errors),
             # Each of these asks the firmware for all of the port; who it belongs to matters where it does not work.
-            lid="" if active else self._text(folder / "lid", errors),
-            sm_lid="" if active else self._text(folder / "sm_lid", errors),
+            lid="" if active else self._texts.text(f"{folder}/lid", errors),
+            sm_lid="" if active else self._texts.text(f"{folder}/sm_lid", errors),
             counters=self._counters(software, COUNTERS, not_shown, errors),
             hw_counters=self._counters(hardware, hw_counters, not_shown, errors),
             not_shown=not_shown,
@@ -210,20 +250,20 @@ class InfinibandReader:
         )
 
     def _counters(
-        self, folders: Iterable[Path], names: Iterable[str], not_shown: dict[str, str], errors: dict[str, str]
+        self, folders: Iterable[str], names: Iterable[str], not_shown: dict[str, str], errors: dict[str, str]
     ) -> dict[str, int]:
         """Read these counters in the first of the folders that there is."""
         counters: dict[str, int] = {}
-        folder = next((one for one in folders if one.is_dir()), None)
+        folder = next((one for one in folders if is_folder(one)), None)
         if folder is None:
             return counters
         for name in names:
-            path = folder / name
+            path = f"{folder}/{name}"
             if path in self._refused:
                 not_shown[name] = self._refused[path]
                 continue
             try:
-                text = self._files.read(path, _TEXT_LIMIT).strip()
+                text = self._files.read(path, TEXT_LIMIT).strip()
             except OSError as error:
                 self._failed(path, error, not_shown, errors)
                 continue
@@ -232,143 +272,20 @@ class InfinibandReader:
             elif text.startswith("N/A"):
                 not_shown[name] = "N/A"
             else:
-                errors[name] = f"holds {text[:_SHOWN]!r}, which is no number"
+                errors[name] = f"holds {text[:SHOWN]!r}, which is no number"
         return counters
 
-    def _failed(self, path: Path, error: OSError, not_shown: dict[str, str], errors: dict[str, str]) -> None:
-        if error.errno in _GONE:
+    def _failed(self, path: str, error: OSError, not_shown: dict[str, str], errors: dict[str, str]) -> None:
+        if error.errno in GONE:
             return
+        name = last_name(path)
         if error.errno not in _REFUSED:
-            errors[path.name] = _why(error)
+            errors[name] = why(error)
             return
-        not_shown[path.name] = _why(error)
+        not_shown[name] = why(error)
         if len(self._refused) < MOST_REFUSED:
-            self._refused[path] = _why(error)
-
-    # Its network interfaces
-
-    def _netdevs(
-        self, device: Path, parent: Path, ports: Iterable[PortReading], routed: set[str]
-    ) -> Iterator[Netdev]:
-        names = _listed(parent / "net")
-        for port in ports:
-            if port.link_layer == "Ethernet":
-                names.append(self._text(device / f"ports/{port.number}/gid_attrs/ndevs/0", {}))
-        for name in list(dict.fromkeys(name for name in names if name and "/" not in name))[:MOST_NETDEVS]:
-            folder = self._sys / "class/net" / name
-            carrier = self._number(folder / "carrier")
-            speed = self._number(folder / "speed")
-            master = _target(folder / "master")
-            bonds = [
-                one for one in (name, master) if one and (self._sys / "class/net" / one / "bonding").is_dir()
-            ]
-            yield Netdev(
-                name=name,
-                operstate=self._text(folder / "operstate", {}),
-                carrier=None if carrier is None else carrier == 1,
-                carrier_changes=self._number(folder / "carrier_changes"),
-                bond=bonds[0] if bonds else "",
-                default_route=not routed.isdisjoint(self._above(name)),
-                mbps=speed if speed is not None and speed > 0 else None,
-            )
-
-    def _legs(self, netdevs: Iterable[Netdev]) -> tuple[tuple[str, bool], ...]:
-        bond = next((netdev.bond for netdev in netdevs if netdev.bond), "")
-        if not bond:
-            return ()
-        net = self._sys / "class/net"
-        legs = self._text(net / bond / "bonding/slaves", {}, limit=_TEXT_LIMIT).split()[:MOST_NETDEVS]
-        return tuple((leg, self._is_up(net / leg)) for leg in sorted(legs) if "/" not in leg)
-
-    def _is_up(self, leg: Path) -> bool:
-        said = self._text(leg / "bonding_slave/mii_status", {}) or self._text(leg / "operstate", {})
-        return said != "down"
-
-    def _above(self, name: str) -> set[str]:
-        """Give the interface and whatever stands above it: its bond, bridges, VLANs."""
-        seen: set[str] = set()
-        waiting = [name]
-        while waiting and len(seen) < MOST_UPPERS:
-            one = waiting.pop()
-            seen.add(one)
-            folder = self._sys / "class/net" / one
-            names = [entry.removeprefix("upper_") for entry in _listed(folder) if entry.startswith("upper_")]
-            names.append(_target(folder / "master"))
-            waiting += [upper for upper in names if upper and upper not in seen]
-        return seen
-
-    def _routed(self) -> set[str]:
-        """Give the interfaces that have a default route, of IPv4 or IPv6. Raises OSError where that cannot be told."""
-        net = next((one for one in (self._proc / "1/net", self._proc / "net") if one.exists()), None)
-        if net is None:
-            return set()
-        return {*self._routed_v4(net / "route"), *self._routed_v6(net / "ipv6_route")}
-
-    def _routed_v4(self, path: Path) -> Iterator[str]:
-        for line in self._lines(path):
-            words = line.split()
-            if len(words) >= 8 and words[1] == words[7] == "00000000":
-                yield words[0]
-
-    def _routed_v6(self, path: Path) -> Iterator[str]:
-        for line in self._lines(path):
-            words = line.split()
-            if len(words) == 10 and words[0] == "0" * 32 and words[1] == "00" and words[9] != "lo":
-                yield words[9]
-
-    # Files
-
-    def _lines(self, path: Path) -> list[str]:
-        try:
-            return self._files.read(path, _ROUTES_LIMIT).splitlines()
-        except FileNotFoundError:
-            return []
-
-    def _text(self, path: Path, errors: dict[str, str], limit: int = _SHOWN) -> str:
-        """Give a file's text, stripped; empty where there is none, or where it fails, which `errors` then tells."""
-        try:
-            return self._files.read(path, limit).strip().replace("\0", "")
-        except OSError as error:
-            if error.errno not in _GONE:
-                errors[path.name] = _why(error)
-            return ""
-
-    def _number(self, path: Path) -> int | None:
-        text = self._text(path, {})
-        try:
-            return int(text, 16 if text.startswith("0x") else 10)
-        except ValueError:
-            return None
-
-
-def _listed(folder: Path) -> list[str]:
-    """Give the names in a folder, in order; none where there is no such folder. Raises OSError."""
-    try:
-        return sorted(one.name for one in folder.iterdir())[:MOST_DEVICES]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _target(link: Path) -> str:
-    """Give the name of what a symbolic link leads to, empty where it is none."""
-    try:
-        return link.readlink().name
-    except OSError:
-        return ""
-
-
-def _is_hca(kind: int, vendor: int, number: int) -> bool:
-    return (
-        kind == INFINIBAND_CLASS
-        or (kind == ETHERNET_CLASS and vendor == MELLANOX)
-        or (vendor == AMAZON and number >> 4 == 0xEFA)
-    )
+            self._refused[path] = why(error)
 
 
 def _matches(patterns: Iterable[str], *names: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names if name)
-
-
-def _why(error: OSError) -> str:
-    name = errno.errorcode.get(error.errno or 0, "")
-    return f"{name} ({error.strerror})" if name else str(error)[:_SHOWN]

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import InfinibandSection
-from agent.host.infiniband import Disk, InfinibandReader
+from agent.host.infiniband import InfinibandReader
+from agent.host.sysfs_text import Disk
 from checks.check import Judgement
 from checks.infiniband import shown
 from checks.infiniband_reading import InfinibandRead
@@ -31,11 +32,12 @@ class Refusing:
         self.refused = refused
         self.opened: list[str] = []
 
-    def read(self, path: Path, limit: int) -> str:
-        self.opened.append(path.name)
-        if path.name in self.refused:
-            code = self.refused[path.name]
-            raise OSError(code, os.strerror(code), str(path))
+    def read(self, path: str, limit: int) -> str:
+        name = path.rpartition("/")[2]
+        self.opened.append(name)
+        if name in self.refused:
+            code = self.refused[name]
+            raise OSError(code, os.strerror(code), path)
         return Disk().read(path, limit)
 
 
