@@ -18,7 +18,6 @@ from bench import checks_storm
 from bench.checks_reads import reads_of
 from bench.checks_rounds import GPUS, SYSFS, Cost, Floor, Rounds
 from bench.figures import Figure
-from bench.footprint import memory
 from bench.outcome import NotMeasured, Say
 
 ROUNDS = 10_000
@@ -94,14 +93,13 @@ def _costs(costs: Sequence[Cost], bare: Sequence[int], floor: Floor, *, lines: i
 def _growth(say: Say, run: Rounds, rounds: int) -> list[Figure]:
     """Let the rounds pass; what agent and child hold at the end, against what they held after the first tenth."""
     held: list[int] = []
+    pids = (os.getpid(), run.child_pid)
     begun = run.done
     for tenth in range(1, 11):
         while run.done - begun < rounds * tenth // 10:
             run.go()
-        held.append(memory([os.getpid(), run.child_pid]).private)
-        say(
-            f"after {run.done - begun} rounds agent and child hold {held[-1]} KiB that no other process shares"
-        )
+        held.append(sum(written_kib(Path(f"/proc/{pid}/smaps_rollup").read_text()) for pid in pids))
+        say(f"after {run.done - begun} rounds agent and child hold {held[-1]} KiB that they wrote themselves")
     return [
         Figure(
             name="round_memory_growth_kib",
@@ -111,6 +109,15 @@ def _growth(say: Say, run: Rounds, rounds: int) -> list[Figure]:
         ),
         Figure(name="rounds", value=rounds),
     ]
+
+
+def written_kib(rollup: str) -> int:
+    """Read /proc/PID/smaps_rollup (proc(5)): the private memory that the process wrote, and what of it is swapped out.
+
+    Pages that it only reads (of libraries) are private or not by what other programs happen to run.
+    """
+    rows = [line.split() for line in rollup.splitlines()]
+    return sum(int(row[1]) for row in rows if row[0] in {"Private_Dirty:", "Swap:"})
 
 
 def _be_well(run: Rounds) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from bench.checks import measure_rounds
+from bench.checks import measure_rounds, written_kib
 from bench.checks_machine import BenchMachine
 from sandbox.fake_nvml import make_gpus
 from tests.sandbox.nvml_program import built_or_skip
@@ -38,6 +38,14 @@ def test_the_machine_shows_each_hca_once_and_moves(tmp_path: Path) -> None:
     before = waits.read_text()
     machine.live(3)
     assert waits.read_text() != before
+
+
+def test_what_a_process_wrote_is_told_from_what_it_reads() -> None:
+    """Clean pages of libraries turn private when another program ends: no growth of ours."""
+    rollup = (
+        "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nPrivate_Clean: 900 kB\nPrivate_Dirty: 40 kB\nSwap: 2 kB\n"
+    )
+    assert written_kib(rollup) == 42
 
 
 def test_too_few_rounds_show_no_growth(capsys: pytest.CaptureFixture[str]) -> None:
