@@ -79,7 +79,7 @@ def take(
         looks=looks,
         interval_s=interval_s,
     )
-    return _redacted(
+    return redacted(
         Capture(
             version=version,
             taken=clock.now(),
@@ -110,8 +110,8 @@ def found_in(check: Check, state: CheckState) -> Found:
     )
 
 
-def _redacted(capture: Capture, hosts: Sequence[str]) -> Capture:
-    """Take the names out; `hosts` are this machine's own, which count with and without their domain."""
+def redacted(capture: Capture, hosts: Sequence[str]) -> Capture:
+    """Take the names out of it; `hosts` are this machine's own, which count with and without their domain."""
     names = {name: "node" for host in hosts for name in (host, host.partition(".")[0])}
     redactor = Redactor({**names, **_mounts(capture)})
     looks = []

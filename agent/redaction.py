@@ -122,6 +122,10 @@ class Redactor:
         if not _SPOKEN_BY_DRIVERS.match(text.lstrip()):
             self.dropped += 1
             return None
+        return self._raw(text)
+
+    def _raw(self, text: str) -> str:
+        """Give a line of the kernel log without what it quotes; findings hold such lines as their evidence."""
         text = _PROCESS.sub("pid=1, name=redacted", text)
         for pattern, instead in _QUOTED:
             text = pattern.sub(instead, text)
@@ -180,6 +184,8 @@ class Redactor:
             self._any_secret = None
 
     def _field(self, text: str, field: str) -> str:
+        if field == "evidence":
+            return self._raw(text)
         kind = _NAMED.get(field)
         return self._name(kind, text) if kind is not None and text else self.text(text)
 

@@ -188,12 +188,16 @@ def capture_lines(capture: Capture, now: Sequence[Found], output: str) -> Iterat
         yield from (msgspec.json.encode(found).decode() for found in now)
         return
     row = "{:<24} {:<34} {:<34} {}"
-    then = {found.condition: found for found in capture.found}
+    then = {found.check: found for found in capture.found}
     yield row.format("CONDITION", f"THEN ({capture.version})", "NOW", "MESSAGE")
     for found in now:
-        before = then.get(found.condition, Found(condition=found.condition, check=found.check))
-        yield row.format(found.condition, _stands(before), _stands(found), printable(found.message, _SHOWN))
+        before = then.get(found.check, Found(condition=found.condition, check=found.check))
+        yield row.format(
+            found.condition or found.check, _stands(before), _stands(found), printable(found.message, _SHOWN)
+        )
 
 
 def _stands(found: Found) -> str:
-    return f"{found.status} {found.reason}" if found.status else "-"
+    if found.condition:
+        return f"{found.status} {found.reason}" if found.status else "-"
+    return ", ".join(dict.fromkeys(finding.reason for finding in found.findings)) or "-"

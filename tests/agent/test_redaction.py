@@ -156,6 +156,12 @@ def test_what_names_the_server_is_taken_out_of_texts_too() -> None:
     }
 
 
+def test_a_line_that_is_evidence_is_treated_as_in_the_log() -> None:
+    """It quotes the same program."""
+    told = Redactor().value({"evidence": ["NVRM: Xid (PCI:0000:3b:00): 31, pid=42, name=acme, Ch 0000000d"]})
+    assert told == {"evidence": ["NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=redacted, Ch 0000000d"]}
+
+
 def test_a_local_disk_keeps_its_name() -> None:
     """It names a place in the machine; a volume or a pool is named by a person."""
     named = ["/dev/nvme0n1p2", "/dev/mapper/acme-home", "tank/acme"]
@@ -165,7 +171,10 @@ def test_a_local_disk_keeps_its_name() -> None:
 
 def test_a_home_is_nobodys() -> None:
     """Errors quote paths."""
-    assert Redactor().text("/home/joe/x: denied: '/Users/joe'") == "/home/user/x: denied: '/Users/user'"
+    for homes in ("home", "Users"):
+        assert Redactor().text(f"/{homes}/joe/x: denied: '/{homes}/joe'") == (
+            f"/{homes}/user/x: denied: '/{homes}/user'"
+        )
 
 
 def test_a_machine_with_an_ordinary_name_stays_readable() -> None:

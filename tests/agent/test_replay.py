@@ -21,6 +21,8 @@ from agent.capture import Capture, Found, write
 from agent.replay import Verdict, capture_lines, log_lines, replay
 from agent.saved_log import saved_lines
 from checks.check import MachineFacts
+from checks.finding import Part, PartKind
+from checks.host import CHECK as HOST
 
 ROOT = Path(__file__).parent.parent.parent
 OUTSIDE_CASES = os.environ.get("NODEMEND_OUTSIDE_CASES", "")
@@ -245,6 +247,11 @@ def test_a_capture_shows_then_and_now() -> None:
     table = list(capture_lines(kept, [now, Found(condition="GpuMissing", check="gpu-missing")], "table"))
     assert table[1].split() == ["GpuXidError", "False", "NoXidError", "True", "Xid79FallenOffBus", "none"]
     assert table[2].split() == ["GpuMissing", "-", "-"]
+    warning = HOST.reasons[0].found_on(
+        Part(kind=PartKind.NODE), "b", first_seen=kept.taken, last_seen=kept.taken
+    )
+    (_, warned) = capture_lines(kept, [Found(condition="", check="host", findings=(warning,))], "table")
+    assert warned.split() == ["host", "-", warning.reason], "a class of warnings alone has no condition"
     (as_json,) = capture_lines(kept, [now], "json")
     assert json.loads(as_json)["reason"] == "Xid79FallenOffBus"
 
