@@ -109,6 +109,8 @@ def _counters(
         key, window_s = f"{part.key()} {name}", settings["window_seconds"]
         growth.count(part.key(), list(COUNTERS).index(name), key, value)
         grown = rates.grown(key, 1000 * window_s)
+        if name == "non_fatal":
+            grown -= _by_software(pcie, part, growth, rates, 1000 * window_s)
         evidence = (f"{name}={value}",)
         if name == "replay":
             at_most = most_errors(pcie.max_generation, pcie.width, window_s, settings["replay_percent"])
@@ -117,6 +119,19 @@ def _counters(
         else:
             least = max(1, settings["fatal_errors" if name == "fatal" else "nonfatal_errors"])
             yield _word(reason, part, "counted by the GPU itself" if grown >= least else "", evidence)
+
+
+def _by_software(pcie: Pcie, part: Part, growth: Growth, rates: Rates, window_ms: int) -> int:
+    """Give how much of the non-fatal errors may be requests that software should not have made: no trouble of a link.
+
+    An unsupported request is a non-fatal error by default (PCI Express Base Specification, "Error Classification").
+    """
+    value = pcie.counters.get("unsupported_request")
+    if value is None:
+        return 0
+    key = f"{part.key()} unsupported_request"
+    growth.count(part.key(), len(COUNTERS), key, value)
+    return rates.grown(key, window_ms)
 
 
 def _not_shown(part: Part, why: str) -> list[Word]:

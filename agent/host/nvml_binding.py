@@ -159,16 +159,16 @@ class Binding:
         self._read(call, handle, ctypes.byref(struct))
         return struct
 
-    def remapped_rows(self, call: str, handle: Any) -> tuple[int, ...]:
+    def remapped_rows(self, call: str, handle: Any) -> tuple[int, ...] | None:
         """Give correctable, uncorrectable, pending, failure."""
         rows = [ctypes.c_uint() for _ in range(4)]
         self._read(call, handle, *map(ctypes.byref, rows))
-        return tuple(row.value for row in rows)
+        return _available(*(row.value for row in rows))
 
-    def histogram(self, call: str, handle: Any) -> tuple[int, ...]:
+    def histogram(self, call: str, handle: Any) -> tuple[int, ...] | None:
         """Give the number of banks with all, most, some, few and no spare rows left."""
         banks = self.struct(call, handle, pynvml.c_nvmlRowRemapperHistogramValues())
-        return banks.max, banks.high, banks.partial, banks.low, banks.none
+        return _available(banks.max, banks.high, banks.partial, banks.low, banks.none)
 
     def retired_pages(self, call: str, handle: Any, cause: int) -> int:
         """Count pages retired for a cause: 0 several single-bit errors, 1 a double-bit error."""
@@ -177,19 +177,20 @@ class Binding:
     def ecc_mode(self, call: str, handle: Any) -> int:
         return int(self._call(call, pynvml.nvmlDeviceGetEccMode, handle)[0])
 
-    def sram(self, call: str, handle: Any) -> tuple[int | None, int | None, int]:
+    def sram(self, call: str, handle: Any) -> tuple[int | None, int | None, int | None]:
         """Give uncorrected errors of SRAM since the driver was loaded and for ever, and whether they are past the limit."""
         status = self.struct(call, handle, pynvml.c_nvmlEccSramErrorStatus_v1_t())
         volatile = _sum(status.volatileUncParity, status.volatileUncSecDed)
-        return volatile, _sum(status.aggregateUncParity, status.aggregateUncSecDed), status.bThresholdExceeded
+        ever = _sum(status.aggregateUncParity, status.aggregateUncSecDed)
+        return volatile, ever, _flag(status.bThresholdExceeded)
 
-    def repair(self, call: str, handle: Any) -> tuple[int, int]:
+    def repair(self, call: str, handle: Any) -> tuple[int | None, int | None]:
         """Tell whether a repair of a memory channel, and of a TPC, is pending."""
         status = self.struct(call, handle, pynvml.c_nvmlRepairStatus_t())
-        return status.bChannelRepairPending, status.bTpcRepairPending
+        return _flag(status.bChannelRepairPending), _flag(status.bTpcRepairPending)
 
-    def unrepairable(self, call: str, handle: Any) -> int:
-        return int(self.struct(call, handle, pynvml.c_nvmlUnrepairableMemory_v1_t()).unrepairableMemory)
+    def unrepairable(self, call: str, handle: Any) -> int | None:
+        return _flag(self.struct(call, handle, pynvml.c_nvmlUnrepairableMemory_v1_t()).unrepairableMemory)
 
     def fabric(self, call: str, handle: Any) -> tuple[int, int, int, int, int | None]:
         """Give state, status, clique, health mask and summary, which the older struct does not have."""
@@ -266,6 +267,15 @@ def _text(value: Any) -> str:
     """Make text safe to hand on: one line, bounded; some functions of the binding give bytes."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return "".join(c if c.isprintable() else "?" for c in text[:96])
+
+
+def _available(*values: int) -> tuple[int, ...] | None:
+    """Give values that are told together, None where one of them is NVML's word for "not available"."""
+    return None if NOT_AVAILABLE in values else values
+
+
+def _flag(value: int) -> int | None:
+    return None if value == NOT_AVAILABLE else int(value)
 
 
 def _sum(*counts: int) -> int | None:

@@ -60,3 +60,13 @@ def test_counters_that_stood_high_before_the_first_look_are_no_growth() -> None:
     seen = watch().waits(90, bus(GPU, aer=high), told())
     assert (seen.reasons, seen.shown) == ([], "False PcieLinksHealthy")
     assert seen.waits(30, bus(GPU, aer={**high, "fatal.DLP": 1}), told()).reasons == ["PcieFatalErrors"]
+
+
+def test_requests_that_software_should_not_have_made_are_no_lost_transactions() -> None:
+    """The GPU counts them among its non-fatal errors, too, as the kernel does; what is beyond them counts."""
+    none = {"non_fatal": 0, "unsupported_request": 0}
+    seen = watch().waits(60, bus(), told(counters=none))
+    asked = told(counters={"non_fatal": 3, "unsupported_request": 3})
+    assert seen.waits(60, bus(), asked).reasons == []
+    lost = told(counters={"non_fatal": 4, "unsupported_request": 3})
+    assert seen.waits(30, bus(), lost).reasons == ["PcieNonFatalErrors"]

@@ -201,6 +201,24 @@ def test_a_gpu_with_ecc_off_says_so(tmp_path: Path) -> None:
     assert (seen.ecc.enabled, seen.ecc.volatile_uncorrected, seen.errors) == (False, None, {})
 
 
+def test_numbers_and_flags_that_are_not_available_are_none(tmp_path: Path) -> None:
+    """All ones is no remapped row, no bank without spare rows and no flag."""
+    fake = machine(tmp_path, H100)
+    ones = 2**32 - 1
+    fake.set(0, "row_remapper_histogram", (ones,) * 5)
+    fake.set(0, "sram", (0,) * 11 + (ones,))
+    fake.set(0, "repair", (ones, ones))
+    fake.set(0, "unrepairable_memory", ones)
+    with asking(tmp_path) as child:
+        seen = first(child)
+        assert seen.remapped == RemappedRows(correctable=0, uncorrectable=0, pending=False, failure=False)
+        assert seen.ecc is not None
+        flags = (seen.ecc.sram_threshold, seen.ecc.unrepairable, seen.ecc.channel_repair, seen.ecc.tpc_repair)
+        assert flags == (None,) * 4
+        fake.set(0, "remapped_rows", (ones, ones, 0, 0))
+        assert first(child).remapped is None
+
+
 def test_what_is_not_there_is_asked_once_until_a_mode_changes(tmp_path: Path) -> None:
     """Calls and fields that an L4 lacks are not asked again; MIG on asks all anew each time, and no link."""
     fake = machine(tmp_path, H100)
