@@ -15,6 +15,7 @@ warnings and never take a node out. What lines mean together:
   GPU; XID 64 and 79 stay, and so do 48 and 119 where they came back after such a recovery.
 - XID 48 with 63, 64, 171 or 172 is one finding, and so is SXID 20034 with XID 74 or 79. XID 144 to 150 are decoded by
   unit, sub-code and status; where the peer is the source, this GPU is only warned about. 94 with `RST: Yes` is a reset now.
+- The registers of XID 74 are read where the GPU is known to be Hopper: corrected errors alone are a warning there.
 - XID 45, and NVLink errors that only an XID 154 explains, are held for half a minute: nobody says meanwhile that all is
   well. An XID that NVML told and whose line does not come within ten seconds counts by itself. Nobody waits for an XID 154
   that this driver is too old to write.

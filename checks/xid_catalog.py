@@ -86,8 +86,8 @@ BUCKETS: Mapping[str, Bucket] = MappingProxyType(
         "WORKFLOW_XID_45": Bucket(_WARN, Action.NONE, Effect.NONE, Urgency.WHEN_IDLE),
         # NVIDIA's flow for 48 ends in a reset on every branch, alone or beside 63 and 64.
         "WORKFLOW_XID_48": Bucket(_FAULT, Action.RESET_GPU, Effect.PART_OUT, Urgency.NOW),
-        # NVIDIA's flow for 74 ranges from nothing to a reset by its register words. Until they are read: the link is
-        # degraded, work on one GPU goes on, and the reset waits until the part is idle.
+        # NVIDIA's flow for 74 ranges from nothing to a report by its register words (checks/nvlink4.py, for Hopper). Else:
+        # the link is degraded, work on one GPU goes on, and the reset waits until the part is idle.
         "WORKFLOW_NVLINK_ERR": Bucket(_FAULT, Action.RESET_GPU, Effect.NO_MULTI_GPU, Urgency.WHEN_IDLE),
         # 144 to 150 range from ignore to reset by unit and status, and some blame the peer. Not decoded: shown only.
         "WORKFLOW_NVLINK5_ERR": Bucket(_WARN, Action.NONE, Effect.NONE, Urgency.WHEN_IDLE),

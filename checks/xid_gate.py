@@ -17,10 +17,11 @@ linkage"), kept in the notes of xid_catalog.csv.
 
 from collections.abc import Mapping
 
+from checks import nvlink4
 from checks.observation import NvmlFailed, NvmlRead, NvmlReleased, Observation
-from checks.xid_action import gate_of
+from checks.xid_action import family_of, gate_of
 from checks.xid_catalog import catalog
-from checks.xid_line import printable
+from checks.xid_line import XidLine, printable
 
 MOST_GPUS = 64
 MODEL_LIMIT = 64
@@ -58,6 +59,12 @@ class Gates:
         if row is None or gate_of(row.note).covers(model) is not False:
             return ""
         return f"NVIDIA's catalogue does not list XID {code} for {model}"
+
+    def registers(self, line: XidLine) -> nvlink4.Bits | None:
+        """Read the registers of an XID 74 of a GPU that is known to be of the family that they are explained for."""
+        if line.code != nvlink4.CODE or family_of(self.models.get(line.pci, "")) != nvlink4.FAMILY:
+            return None
+        return nvlink4.bits_of(line.text)
 
     def _learn(self, pci: str, model: str) -> None:
         if pci not in self.models and len(self.models) >= MOST_GPUS:

@@ -144,6 +144,12 @@ NVLINK_PEER = _warning(
     "Look for errors of the peer: the evidence names the link, `nvidia-smi nvlink -R -i INDEX` what is at its other end, on "
     "NVSwitch systems a switch. Nothing is done to this GPU for it, unless the driver asks for that in an XID 154.",
 )
+NVLINK_CORRECTED = _warning(
+    "Xid74NvLinkCorrected",
+    "XID 74 whose registers hold nothing but corrected errors and bits without meaning (Hopper)",
+    "NVIDIA says to go on: ECC errors on a link passed a threshold and all were corrected. Where it repeats on one link, "
+    "look at its error counters (`nvidia-smi nvlink -e`). Any other bit in a line makes it Xid74NvLinkError.",
+)
 CONTAINED_RESET = fault(
     "Xid94ContainedResetNow",
     Effect.PART_OUT,
@@ -177,7 +183,7 @@ NVLINK5_FAULTS: Mapping[int, Reason] = MappingProxyType(
     {code: _nvlink5_reason(catalog()[code]) for code in NVLINK5_CODES}
 )
 OTHER_REASONS: tuple[Reason, ...] = (
-    *(*NVLINK5_FAULTS.values(), CONTAINED_RESET, NVLINK_PEER),
+    *(*NVLINK5_FAULTS.values(), CONTAINED_RESET, NVLINK_PEER, NVLINK_CORRECTED),
     *(SXID_ALWAYS_FATAL, SXID_FATAL, SXID_NONFATAL),
     *(UNKNOWN_CODE, UNREADABLE_LINE, RECORDS_LOST, FINDINGS_OMITTED),
 )

@@ -14,6 +14,8 @@ import msgspec
 
 from checks.check import Context
 from checks.finding import Action, Finding, Part, PartKind, Reason, Severity, Urgency, is_same_part
+from checks.nvlink4 import is_harmless
+from checks.nvlink4 import where_to_look as look_at
 from checks.observation import KernelRecord, NvmlEvent, NvmlRead, Observation
 from checks.recovery import CODE as RECOVERY_CODE
 from checks.recovery import Recovery
@@ -36,6 +38,7 @@ from checks.xid_meaning import decode, detail_of, reason_of, where_to_look
 from checks.xid_reasons import (
     FALLEN_OFF_BUS,
     FINDINGS_OMITTED,
+    NVLINK_CORRECTED,
     UNKNOWN_CODE,
     UNREADABLE_LINE,
     XID_REASONS,
@@ -266,10 +269,12 @@ class Story:
             self._recoveries.on_xid(gpu, code, XID_REASONS[leader], when)
             return
         decoded = decode(line)
-        reason = reason_of(line, decoded)
+        bits = self._gates.registers(line)
+        reason = NVLINK_CORRECTED if bits and is_harmless(bits) else reason_of(line, decoded)
         is_first = self.ledger.seen(reason, gpu) is None
         self._see(line, reason, when, text, holder=holder, drill=False)
-        if decoded is not None and (words := where_to_look(line, decoded)):
+        words = where_to_look(line, decoded) if decoded is not None else look_at(bits) if bits else ""
+        if words:
             self.ledger.note(reason, gpu, words)
         if is_first:
             self._doubt(code, reason, gpu)
