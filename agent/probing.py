@@ -1,7 +1,6 @@
 """Which sources are looked at every so often, by the configuration; each reader lives in `agent/host/`."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from agent.config import Config
@@ -10,7 +9,7 @@ from agent.host.host_facts import HostReader
 from agent.host.infiniband import InfinibandReader
 from agent.host.mounts import LocalFileSystems, Look, SharedMounts, look_of
 from agent.host.nvme import MOST, Disks, Nvmes, smart_of
-from agent.host.pci import read_pci
+from agent.host.pci import PciReader
 from agent.probes import Probe
 from agent.wanted_mount import wanted_mount
 from checks.host_reading import HOST
@@ -28,7 +27,7 @@ def probes_of(config: Config) -> tuple[Probe, ...]:
         probes.append(
             Probe(
                 source=PCI,
-                read=partial(read_pci, sys_root, proc_root, SYSTEM),
+                read=PciReader(sys_root, proc_root, SYSTEM).read,
                 period_s=config.pci.period.total_seconds(),
                 deadline_s=config.pci.deadline.total_seconds(),
             )

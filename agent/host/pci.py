@@ -6,6 +6,9 @@ read gives EINVAL where the device does not answer. Each file of AER counters ho
 and a number, and last a total that need not be the sum. Where a device hangs is told by where its link in
 /sys/bus/pci/devices leads: the bridges above it are the folders on the way.
 
+Links, counters and config space are read at each look; what cannot change while a device is there (what it is, where it
+hangs, what it could do) every ten minutes, and at once where the devices are others.
+
 What is not there is None; what is there and gives no value is None beside a line in `errors`. Reading the config space of a
 dying device can block, which is why a thread of its own reads (`agent.probes`).
 """
@@ -13,11 +16,14 @@ dying device can block, which is why a thread of its own reads (`agent.probes`).
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from checks.pci_reading import PciDevice, PciRead
+from checks.pcie_link import ALL_ONES_WIDTH
 from kube.clock import Clock
 
 NVIDIA, MELLANOX, AMAZON = 0x10DE, 0x15B3, 0x1D0F
@@ -25,6 +31,8 @@ DISPLAY, OTHER_BRIDGE, NETWORK = {0x0300, 0x0302}, 0x0680, {0x0200, 0x0207}
 EFA = 0xEFA  # device numbers 0xefa0 to 0xefaf; Amazon's other network cards are no RDMA devices
 MOST_DEVICES = 4096
 MOST_ERRORS = 8
+FIXED_LOOKS = 20
+"""Ten minutes at one look each half minute."""
 _TEXT_LIMIT = 8192
 _CPUINFO_LIMIT = 16384  # the flags of the first processor are within the first 3 KiB
 _MOST_DIGITS = 20  # of a number of 64 bits
@@ -46,31 +54,88 @@ _GUESTS = re.compile(r"\b(?:QEMU|KVM|VMware|Virtual Machine|Xen|Google Compute E
 V = TypeVar("V")
 
 
+class PciReader:
+    """Looks at the bus again and again; what cannot change while a device is there is read anew every `FIXED_LOOKS` looks.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, sys_root: Path, proc_root: Path, clock: Clock) -> None:
+        self._sys_root, self._proc_root, self._clock = sys_root, proc_root, clock
+        self._layout: _Layout | None = None
+        self._looks = 0
+
+    def read(self) -> PciRead:
+        """Read all of them. Raises OSError or ValueError, naming the file, where it cannot be told what is on the bus."""
+        bus = self._sys_root / "bus/pci/devices"
+        addresses = _addresses(bus)
+        layout, self._layout = self._layout, None  # kept only where all of this look went well
+        if layout is None or layout.addresses != addresses or self._looks >= FIXED_LOOKS:
+            layout, self._looks = self._read_layout(bus, addresses), 0
+        found = _devices(layout)
+        if self._looks and len(found) < len(layout.devices):
+            layout, self._looks = self._read_layout(bus, addresses), 0
+            found = _devices(layout)
+        self._looks += 1
+        if layout.is_whole and len(found) == len(layout.devices):
+            self._layout = layout
+        return PciRead(
+            seen_at=self._clock.now(), devices=tuple(found), virtual_machine=layout.virtual_machine
+        )
+
+    def _read_layout(self, bus: Path, addresses: list[str]) -> "_Layout":
+        return _layout(self._sys_root, self._proc_root, bus, addresses)
+
+
 def read_pci(sys_root: Path, proc_root: Path, clock: Clock) -> PciRead:
-    """Read all of them. Raises OSError or ValueError, naming the file, where it cannot be told what is on the bus."""
-    bus = sys_root / "bus/pci/devices"
+    """Look once. Raises as `PciReader.read` does."""
+    return PciReader(sys_root, proc_root, clock).read()
+
+
+class _Fixed(NamedTuple):
+    """What of a device does not change while it is there. `counters`: its files of counters, and how each is read."""
+
+    path: str
+    device: PciDevice
+    counters: tuple[str, ...]
+
+
+class _Layout(NamedTuple):
+    """Who is on the bus. `is_whole`: all of it could be read, from devices that answered."""
+
+    addresses: list[str]
+    devices: tuple[_Fixed, ...]
+    virtual_machine: bool
+    is_whole: bool
+
+
+def _layout(sys_root: Path, proc_root: Path, bus: Path, addresses: list[str]) -> _Layout:
     slots = _slots(sys_root / "bus/pci/slots")
-    found: dict[str, PciDevice] = {}
+    found: dict[str, _Fixed | None] = {}
     above: dict[str, tuple[Path, str]] = {}
-    for address in _addresses(bus):
+    for address in addresses:
         role = _role(bus / address)
         if role is None:
             continue
         way = [(address, bus / address), *_bridges(bus / address), ("", bus)]
-        found[address] = _device(bus / address, address, role, way[1][0], slots)
+        found[address] = _fixed(bus / address, address, role, way[1][0], slots)
         above |= {bridge: (folder, way[n + 2][0]) for n, (bridge, folder) in enumerate(way[1:-1])}
     for address, (folder, parent) in above.items():
-        found.setdefault(address, _device(folder, address, "bridge", parent, slots))
-    return PciRead(
-        seen_at=clock.now(),
-        # What went away while it was read says nothing any more.
-        devices=tuple(one for _, one in sorted(found.items()) if one.vendor is not None or one.errors),
+        if address not in found:
+            found[address] = _fixed(folder, address, "bridge", parent, slots)
+    here = tuple(one for _, one in sorted(found.items()) if one is not None)
+    return _Layout(
+        addresses=addresses,
+        devices=here,
         virtual_machine=_is_guest(sys_root, proc_root),
+        is_whole=len(here) == len(found)
+        and not any(one.device.errors or one.device.max_width == ALL_ONES_WIDTH for one in here),
     )
 
 
 def _addresses(bus: Path) -> list[str]:
-    names = sorted(one.name for one in bus.iterdir() if _ADDRESS.fullmatch(one.name))
+    with os.scandir(bus) as entries:
+        names = sorted(one.name for one in entries if _ADDRESS.fullmatch(one.name))
     if len(names) > MOST_DEVICES:
         raise ValueError(f"{bus} holds {len(names)} devices; more than {MOST_DEVICES} are not looked at")
     return names
@@ -100,35 +165,69 @@ def _bridges(device: Path) -> list[tuple[str, Path]]:
     return [(folder.name, folder) for folder in way.parents if _ADDRESS.fullmatch(folder.name)]
 
 
-def _device(folder: Path, address: str, role: str, parent: str, slots: dict[str, str]) -> PciDevice:
-    reader = _Folder(folder)
-    aer = reader.counters(role)
-    config_ones = reader.config_ones()
-    return PciDevice(
-        address=address,
-        role=role,
-        vendor=reader.value("vendor", _hexadecimal_of),
-        device=reader.value("device", _hexadecimal_of),
-        speed=reader.value("current_link_speed", _speed_of),
-        max_speed=reader.value("max_link_speed", _speed_of),
-        width=reader.value("current_link_width", _width_of),
-        max_width=reader.value("max_link_width", _width_of),
-        parent=parent,
-        numa=reader.value("numa_node", _numa_of),
-        slot=slots.get(address.partition(".")[0], ""),
-        aer=aer,
-        config_ones=config_ones,
-        virtual=(folder / "physfn").is_symlink(),
-        errors=tuple(reader.errors[:MOST_ERRORS]),
-    )
+def _fixed(folder: Path, address: str, role: str, parent: str, slots: dict[str, str]) -> _Fixed | None:
+    """Read what does not change; None where the device went away meanwhile and says nothing any more."""
+    try:
+        reader = _Folder(str(folder))
+    except FileNotFoundError:
+        return None
+    with reader:
+        device = PciDevice(
+            address=address,
+            role=role,
+            vendor=reader.value("vendor", _hexadecimal_of),
+            device=reader.value("device", _hexadecimal_of),
+            max_speed=reader.value("max_link_speed", _speed_of),
+            max_width=reader.value("max_link_width", _width_of),
+            parent=parent,
+            numa=reader.value("numa_node", _numa_of),
+            slot=slots.get(address.partition(".")[0], ""),
+            virtual=(folder / "physfn").is_symlink(),
+            errors=tuple(reader.errors[:MOST_ERRORS]),
+        )
+        counters = (*_AER, *(_ROOT_PORT if role == "bridge" else ()))
+        held = tuple(name for name in counters if reader.holds(name))
+    return _Fixed(str(folder), device, held) if device.vendor is not None or device.errors else None
+
+
+def _devices(layout: _Layout) -> list[PciDevice]:
+    return [one for fixed in layout.devices if (one := _device(fixed)) is not None]
+
+
+def _device(fixed: _Fixed) -> PciDevice | None:
+    """Read what changes; None where the device went away."""
+    try:
+        reader = _Folder(fixed.path)
+    except FileNotFoundError:
+        return None
+    with reader:
+        return msgspec.structs.replace(
+            fixed.device,
+            speed=reader.value("current_link_speed", _speed_of),
+            width=reader.value("current_link_width", _width_of),
+            aer=reader.counters(fixed.counters),
+            config_ones=reader.config_ones(),
+            errors=(*reader.errors, *fixed.device.errors)[:MOST_ERRORS],
+        )
 
 
 class _Folder:
-    """One device's folder; `errors` collects one line for each file that is there and gave no value."""
+    """One device's folder, opened; `errors` collects one line for each file that is there and gave no value."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: str) -> None:
+        """Raises FileNotFoundError where it is gone."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.errors: list[str] = []
+
+    def __enter__(self) -> "_Folder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def holds(self, name: str) -> bool:
+        """Tell whether there is such a file."""
+        return os.access(name, os.F_OK, dir_fd=self._descriptor)
 
     def value(self, name: str, value_of: Callable[[str], V | None]) -> V | None:
         """Give a file's value, None where there is no file, or where it says that there is none."""
@@ -141,23 +240,24 @@ class _Folder:
             self.errors.append(f"{name} holds {text[:40]!r}")
             return None
 
-    def counters(self, role: str) -> dict[str, int]:
-        """Give all AER counters that there are; a line that is none is an error, the others count."""
+    def counters(self, names: Iterable[str]) -> dict[str, int]:
+        """Give all AER counters of these files; a line that is none is an error, the others count."""
         counters: dict[str, int] = {}
-        for name, prefix in _AER.items():
-            told, odd = _counters_of(prefix, self._text(name) or "")
+        for name in names:
+            if name in _ROOT_PORT:
+                total = self.value(name, _count_of)
+                if total is not None:
+                    counters[_ROOT_PORT[name]] = total
+                continue
+            told, odd = _counters_of(_AER[name], self._text(name) or "")
             counters |= told
             self.errors += [f"{name} holds {line!r}" for line in odd]
-        for name, key in _ROOT_PORT.items() if role == "bridge" else ():
-            total = self.value(name, _count_of)
-            if total is not None:
-                counters[key] = total
         return counters
 
     def config_ones(self) -> bool | None:
         """Tell whether the first two bytes of the config space read as ones, None where they cannot be read."""
         try:
-            begins = _bytes(f"{self._path}/config", 2)
+            begins = _bytes("config", 2, self._descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -167,7 +267,7 @@ class _Folder:
 
     def _text(self, name: str) -> str | None:
         try:
-            return _read(f"{self._path}/{name}").strip()
+            return _bytes(name, _TEXT_LIMIT, self._descriptor).decode("ascii", errors="replace").strip()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -193,9 +293,9 @@ def _read(path: Path | str, limit: int = _TEXT_LIMIT) -> str:
     return _bytes(path, limit).decode("ascii", errors="replace")
 
 
-def _bytes(path: Path | str, limit: int) -> bytes:
-    """Read once, without the layers of a file object: some nine hundred of these are one look."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _bytes(path: Path | str, limit: int, folder: int | None = None) -> bytes:
+    """Read once, without the layers of a file object: some hundreds of these are one look. `folder`: an open one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.read(descriptor, limit)
     finally:
@@ -216,6 +316,7 @@ def _hexadecimal_of(text: str) -> int:
     return int(text, 16)
 
 
+@functools.lru_cache(maxsize=64)
 def _speed_of(text: str) -> int | None:
     """Give tenths of GT/s; None for `Unknown` and `Unknown speed`, and for 0, which is no link."""
     if text.startswith("Unknown"):
