@@ -13,7 +13,8 @@ MOUNT_MISSING = fault(
     "A shared mount that the configuration names is not mounted",
     "Jobs would fail, or fill the disk below the empty directory. `findmnt PATH`, `systemctl status` of its mount unit, "
     f"`journalctl -b -u` of it; mount it, and the finding ends. A reboot mounts what /etc/fstab names. {_MANY} A path that "
-    "is mounted no more on purpose wants to go from `[storage] mounts`.",
+    "is mounted no more on purpose wants to go from `[storage] mounts`, which names mount points: no directory below one, "
+    "and no symbolic link to one (`findmnt -T PATH` says which it is).",
 )
 MOUNT_HUNG = fault(
     "MountHung",

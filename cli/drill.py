@@ -45,6 +45,10 @@ def begin(
         raise Failure("--for: a drill lasts for more than nothing and at most an hour", Exit.BAD_USE)
     check, reason = _reason(asked)
     health = _read(api, node)
+    if health.status.observed_at is not None:
+        now = max(
+            now, health.status.observed_at
+        )  # this clock is behind the node's, by which a drill begins and ends
     standing = _under_way(health, now)
     if len(standing) >= MOST:
         raise Failure(f"{node} has {MOST} drills already: `drill {node} --end` ends them", Exit.NOT_SO)

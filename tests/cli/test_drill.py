@@ -164,3 +164,14 @@ def test_a_warning_can_be_drilled_and_turns_nothing_true() -> None:
     answer = _cluster().run("drill", "gpu-1", "KubeletDown")
     assert answer.code == 0
     assert "KubeletDown is shown as a warning and turns no condition True, on node." in answer.out
+
+
+def test_a_clock_that_is_behind_the_nodes_still_drills() -> None:
+    """The node judges by its own: a drill that were over there before it began would be shown nowhere."""
+    made = health("gpu-1", parts=PARTS, observedAt="2026-11-29T05:00:00Z")
+    cluster = Cluster().add(nodes=[node("gpu-1")], healths=[made])
+    assert cluster.run("drill", "gpu-1", "xid79", "--for", "30m").code == 0
+    (patch,) = cluster.api.writes()
+    body: Any = patch.body
+    asked = body["spec"]["drills"][0]
+    assert (asked["since"], asked["until"]) == ("2026-11-29T05:00:00.000000Z", "2026-11-29T05:30:00.000000Z")
