@@ -50,6 +50,7 @@ from checks.xid_repeats import CODES as REPEATING_CODES
 from checks.xid_waits import PREEMPTED, UNKNOWN_NUMBER, Hold, Waits
 
 MAX_IDENTITIES = 64
+NO_CAUSE = FOLLOWERS | {RECOVERY_CODE}
 OFF_BUS_DETAIL = "fell off the bus without an XID"
 NVML_TOLD = "told by an NVML event, without a line of the kernel log"
 NODE = Part(kind=PartKind.NODE)
@@ -103,7 +104,7 @@ class Story:
         self.last_sequence = last_sequence
         self.pending = pending
         self.ledger = Ledger(findings, boot_id, omitted)
-        within = self._seconds("join_seconds")
+        within = self._within = self._seconds("join_seconds")
         self._lately = Lately(joins.lately)
         self._recoveries = Recoveries(
             self.ledger,
@@ -346,10 +347,8 @@ class Story:
         if self._recoveries.holds(_gpu(line.pci)):
             return False
         if line.code == PREEMPTED:
-            near_it = self._lately.codes(line.pci, when, self._seconds("join_seconds"))
-            if line.caused_by is not None:
-                return line.caused_by not in near_it
-            return FOLLOWERS.union({RECOVERY_CODE}).issuperset(near_it)
+            near_it = self._lately.codes(line.pci, when, self._within)
+            return NO_CAUSE.issuperset(near_it) if line.caused_by is None else line.caused_by not in near_it
         return (
             decoded is not None
             and decoded.awaits_recovery

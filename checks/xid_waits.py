@@ -20,6 +20,7 @@ from checks.xid_lately import Lately, near
 MOST_HELD = 64
 AGAIN_AFTER = timedelta(minutes=10)
 """A GPU that says the same within this was waited for already."""
+TICK = timedelta(seconds=1)
 PREEMPTED = 45
 UNKNOWN_NUMBER = 999
 """NVML's number for an XID that it cannot tell."""
@@ -53,7 +54,9 @@ class Waits:
 
     def hold(self, pci: str, code: int, when: datetime, cause: int | None = None) -> None:
         """Wait for the companion of a line, unless this GPU said the same lately and was waited for."""
-        held = next((hold for hold in self._holds if (hold.pci, hold.code) == (pci, code)), None)
+        held = next((hold for hold in self._holds if hold.code == code and hold.pci == pci), None)
+        if held is not None and near(held.latest, when, TICK):
+            return  # a storm costs no more than this
         others = [hold for hold in self._holds if hold is not held]
         if held is not None and near(held.latest, when, AGAIN_AFTER):
             new = msgspec.structs.replace(held, last=when)
