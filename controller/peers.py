@@ -6,8 +6,9 @@ the node on which every port is slow alike: looked at alone it looks well.
 
 A node's peers are the other nodes of its instance type, with its GPU model and under its policy. Not of its pool: a pool is
 often a rail or a block, and where a switch is slow all of its nodes are slow alike. Every fresh report votes, a quarantined
-node's too: it shows what its hardware does, and a few sick ones move no majority. Fewer than LEAST votes, or no value that
-more than half of them share, say nothing.
+node's too: it shows what its hardware does, and a few sick ones move no majority. No value that more than half of them
+share says nothing. Neither do fewer than LEAST votes: but what peers of the same kind said before then stands, since
+nodes that are switched off or silent make no slow node well.
 
 Written only when ports or rate are others than before, at most once in SETTLE a node and WRITES_AT_ONCE at a time, so that
 a majority that comes and goes, or a fleet that joins, is no storm of writes.
@@ -47,18 +48,21 @@ class _Votes:
         self._ports = Counter(one.active for one in shown.values()).most_common(2)
         self._rates = Counter(one.rate_mbps for one in shown.values()).most_common(2)
 
+    def others(self, node: str) -> int:
+        """Count the votes of the others."""
+        return len(self._shown) - (node in self._shown)
+
     def of_others(self, node: str, kind: Kind) -> Peers | None:
         """Give what more than half of the others share, or None."""
         mine = self._shown.get(node)
-        counted = len(self._shown) - (mine is not None)
+        counted = self.others(node)
         if counted < LEAST:
             return None
         ports = _majority(self._ports, None if mine is None else mine.active, counted)
         rate = _majority(self._rates, None if mine is None else mine.rate_mbps, counted)
         if not ports:  # none at all, or most show no port: nothing to be held against
             return None
-        asked = f"instance type {kind[0]}" if kind[0] else kind[1]
-        return Peers(ports=ports, rate_mbps=rate or None, counted=counted, source=f"other nodes of {asked}")
+        return Peers(ports=ports, rate_mbps=rate or None, counted=counted, source=_source(kind))
 
 
 def expectations(looked: Survey, busy: Iterable[str]) -> tuple[list[WriteExpected], datetime | None]:
@@ -73,8 +77,10 @@ def expectations(looked: Survey, busy: Iterable[str]) -> tuple[list[WriteExpecte
         expected = _expected(looked, name, spec.expected)
         peers, due = spec.peers, None
         if name in kinds:
-            found = votes[kinds[name]].of_others(name, kinds[name]) if kinds[name] in votes else None
-            peers, due = _settled(spec.peers, found, looked.now)
+            kind, given = kinds[name], votes.get(kinds[name], _Votes({}))
+            is_said = spec.peers is not None and spec.peers.source == _source(kind)
+            if given.others(name) >= LEAST or not is_said:
+                peers, due = _settled(spec.peers, given.of_others(name, kind), looked.now)
         times += [due] if due is not None else []
         if (expected, peers) == (spec.expected, spec.peers):
             continue
@@ -97,6 +103,10 @@ def _kind(looked: Survey, node: Node) -> Kind | None:
         return None
     terms = looked.terms_on.get(name)
     return (labels.get(INSTANCE_TYPE_LABEL, ""), model, terms.name if terms is not None else "")
+
+
+def _source(kind: Kind) -> str:
+    return f"other nodes of {f'instance type {kind[0]}' if kind[0] else kind[1]}"
 
 
 def _models(health: NodeHealth) -> str:

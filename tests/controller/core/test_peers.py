@@ -106,6 +106,8 @@ def test_a_quarantined_node_votes() -> None:
     assert told(msgspec.structs.replace(fleet, nodes={**fleet.nodes, "n3": cordoned})) == (8, 400_000, 3)
 
 
+APART: tuple[Shown, ...] = ((7, 1), (6, 2), (5, 3))
+OTHERS = Peers(ports=8, rate_mbps=400_000, counted=3, source="other nodes of instance type p4", at=SEEN)
 HELD = Peers(ports=8, rate_mbps=400_000, counted=3, source="other nodes of instance type p5", at=SEEN)
 
 
@@ -117,8 +119,11 @@ HELD = Peers(ports=8, rate_mbps=400_000, counted=3, source="other nodes of insta
         pytest.param([HDR, NDR, NDR, NDR, NDR], HELD, 90_000, "written", id="but once a day"),
         pytest.param([HDR, HDR, HDR, HDR], HELD, 0, "later", id="another rate, seconds after the last"),
         pytest.param([HDR, HDR, HDR, HDR], HELD, 60, "written", id="another rate, a minute after the last"),
-        pytest.param([HDR, NDR, HDR, None], HELD, 0, "later", id="no majority, seconds after"),
-        pytest.param([HDR, NDR, HDR, None], HELD, 60, "removed", id="no majority"),
+        pytest.param([HDR, *APART], HELD, 0, "later", id="no majority, seconds after"),
+        pytest.param([HDR, *APART], HELD, 60, "removed", id="no majority"),
+        pytest.param([HDR, NDR, HDR, None], HELD, 90_000, "nothing", id="too few are left to say otherwise"),
+        pytest.param([HDR, None, None, None], HELD, 90_000, "nothing", id="nobody is left"),
+        pytest.param([HDR, NDR, NDR], OTHERS, 60, "removed", id="too few, and it was said of another kind"),
     ],
 )
 def test_a_majority_that_flaps_is_written_once_a_minute(
