@@ -18,12 +18,13 @@ device that does not answer takes the node out at once. Errors that were counted
 comes back after a reboot is a seat, a riser, a cable or a card.
 
 **Unknown** means that for three looks sysfs or NVML could not be read (PcieUnreadable). Not evaluated: GPUs attached by
-NVLink-C2C (GH200, GB200, GB300), whose PCIe registers say nothing; in virtual machines the bridges above, which are made up;
+NVLink-C2C (GH200, GB200, GB300), whose PCIe registers say nothing; in virtual machines the bridges above, which are made up,
+so that a link counts as narrow or slow there only beside a better one of another GPU of the same kind;
 errors where the kernel has no AER; what `[pci] enabled = false` or `[nvml] enabled = false` switches off. Links of HCAs
 are judged by InfinibandPortDegraded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,14 +32,13 @@ import msgspec
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy, worst_first
 from checks.finding import Finding, Part, PartKind
-from checks.gpu_health import GpuHealth
 from checks.growth import Growth
-from checks.nvml_look import hear_rounds
+from checks.nvml_look import Answered, hear_whole_rounds
 from checks.nvml_word import not_asked, why_not_asked
-from checks.observation import GpuReading, Observation, SourceFailed
+from checks.observation import Observation, SourceFailed
 from checks.pci_reading import PCI, PciRead
 from checks.pcie_bus import C2C, NOT_JUDGED, BusLook
-from checks.pcie_nvml import is_by_c2c, nvml_words
+from checks.pcie_nvml import beside, is_by_c2c, nvml_words
 from checks.pcie_reasons import (
     BUS_REASONS,
     CORRECTABLE_STORM,
@@ -157,13 +157,15 @@ def _judge_nvml(
     fold = _Fold(held.nvml, NVML_REASONS, context)
     c2c = set(held.c2c)
 
-    def words_of(gpu: GpuReading, health: GpuHealth, part: Part) -> list[Word]:
-        if health.pcie is not None and is_by_c2c(health.pcie) and gpu.pci:
-            c2c.add(gpu.pci)
-        words = nvml_words(health, part, fold.growth, fold.rates, context.settings, is_guest=held.is_guest)
-        return list(fold.polled.keep_standing(words, ends=(C2C,)))
+    def words_of(answered: Sequence[Answered]) -> Iterator[Word]:
+        for gpu, health, part in ((one.gpu, one.health, one.part) for one in answered):
+            if health.pcie is not None and is_by_c2c(health.pcie) and gpu.pci:
+                c2c.add(gpu.pci)
+            others = beside(gpu.model, answered) if held.is_guest else None
+            words = nvml_words(health, part, fold.growth, fold.rates, context.settings, beside=others)
+            yield from fold.polled.keep_standing(words, ends=(C2C,))
 
-    hear_rounds(observations, fold.polled, context, words_of, NAME)
+    hear_whole_rounds(observations, fold.polled, context, words_of, NAME)
     return fold.judgement(), tuple(sorted(c2c))
 
 

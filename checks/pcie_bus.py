@@ -7,6 +7,8 @@ state beside it (`checks.pcie_nvml`). Links above it, and those of NVSwitches, d
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from checks.finding import Part, PartKind, Reason
 from checks.growth import Growth
 from checks.pci_reading import PciDevice, PciRead
@@ -63,7 +65,10 @@ class BusLook:
                 for one in (device, *chain):
                     if one.address not in self._grew:
                         self._grew[one.address] = self._growth_of(one)
-                words += self._of(device, chain)
+                limited = _beside(device, read) if read.virtual_machine else device
+                for word in self._of(limited, chain):
+                    is_hidden = limited is not device and word.reason is WIDTH_REDUCED
+                    words.append(slot_hidden(word) if is_hidden else word)
         return words
 
     def _growth_of(self, device: PciDevice) -> dict[str, int]:
@@ -158,6 +163,30 @@ class BusLook:
         lanes = device.width if device.width in WIDTHS else device.max_width
         window_s, percent = self._settings["window_seconds"], self._settings["correctable_percent"]
         return grown > most_errors(generation(device.max_speed), lanes, window_s, percent)
+
+
+def slot_hidden(word: Word) -> Word:
+    """Make of a good word one that says how little is known: nothing beside is better, and the slot is not shown."""
+    if word.said is not Said.GOOD:
+        return word
+    why = "its link is below what the device can, and what its slot can is not shown in a virtual machine"
+    return Word(said=Said.NOT_SHOWN, reason=word.reason, part=word.part, detail=why)
+
+
+def _beside(device: PciDevice, read: PciRead) -> PciDevice:
+    """Let a device of a virtual machine be able to do no more than the best of its kind does there.
+
+    The other end of its link, its slot, is not shown there, and a card of 16 lanes may sit in a slot of 8.
+    """
+    alike = [
+        one.width
+        for one in read.devices
+        if (one.vendor, one.device) == (device.vendor, device.device) and one.width in WIDTHS
+    ]
+    best = max((width for width in alike if width), default=0)
+    if device.max_width is None or not 0 < best < device.max_width:
+        return device
+    return msgspec.structs.replace(device, max_width=best)
 
 
 def _width(link: LinkState, part: Part) -> Word:

@@ -5,14 +5,16 @@ by C2C. So the generation counts only between two readings of performance state 
 or C2C links are there.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from checks.finding import Part, Reason
 from checks.gpu_health import GpuHealth, Pcie
 from checks.growth import Growth
-from checks.nvml_look import group_missing
-from checks.pcie_bus import C2C
+from checks.nvml_look import Answered, group_missing
+from checks.pcie_bus import C2C, slot_hidden
 from checks.pcie_limits import most_errors
 from checks.pcie_link import WIDTHS
 from checks.pcie_reasons import (
@@ -36,6 +38,35 @@ def is_by_c2c(pcie: Pcie) -> bool:
     return bool(pcie.c2c_links) or pcie.bus_type not in {None, PCI_EXPRESS}
 
 
+class Beside(NamedTuple):
+    """The best link that a GPU of one model shows in a round, 0 where none does."""
+
+    width: int
+    generation: int
+
+
+def beside(model: str, answered: Sequence[Answered]) -> Beside:
+    """Give the best of all GPUs of this model."""
+    alike = [one.health.pcie for one in answered if one.gpu.model == model and one.health.pcie is not None]
+    widths = [pcie.width for pcie in alike if pcie.width in WIDTHS]
+    return Beside(
+        width=max((width for width in widths if width), default=0),
+        generation=max((pcie.generation or 0 for pcie in alike), default=0),
+    )
+
+
+def _limited(pcie: Pcie, others: Beside) -> Pcie:
+    """Let a GPU be able to do no more than the best of its model does, itself among them."""
+    width, generation = max(others.width, pcie.width or 0), max(others.generation, pcie.generation or 0)
+    return msgspec.structs.replace(
+        pcie,
+        max_width=min(pcie.max_width, width) if pcie.max_width and width else pcie.max_width,
+        max_generation=min(pcie.max_generation, generation)
+        if pcie.max_generation and generation
+        else pcie.max_generation,
+    )
+
+
 def nvml_words(
     health: GpuHealth,
     part: Part,
@@ -43,9 +74,12 @@ def nvml_words(
     rates: Rates,
     settings: Mapping[str, Any],
     *,
-    is_guest: bool,
+    beside: Beside | None,
 ) -> Iterator[Word]:
-    """Say what NVML's round says of one GPU. `is_guest`: in a virtual machine what the system can do is made up."""
+    """Say what NVML's round says of one GPU.
+
+    `beside` is given in a virtual machine, where what the system can do is made up: what GPUs of its model have there.
+    """
     pcie = health.pcie
     # What an error kept back is no proof that this driver does not have it; the width's word says that it is unread.
     is_whole = "pcie" not in health.errors
@@ -55,9 +89,12 @@ def nvml_words(
     elif is_by_c2c(pcie):
         yield from _not_shown(part, C2C)
     else:
-        yield _width(health, pcie, part)
-        yield from _speed(pcie, part, is_whole=is_whole)
-        if not is_guest:
+        seen = pcie if beside is None else _limited(pcie, beside)
+        width = _width(health, seen, part)
+        yield width if seen.max_width == pcie.max_width else slot_hidden(width)
+        for speed in _speed(seen, part, is_whole=is_whole):
+            yield speed if seen.max_generation == pcie.max_generation else slot_hidden(speed)
+        if beside is None:
             yield _slot(pcie, part)
         yield from _counters(pcie, part, growth, rates, settings, is_whole=is_whole)
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from checks.gpu_health import GpuHealth
 from checks.observation import Observation
 from tests.checks import nvml
 from tests.checks.pcie import AWAKE, GPU, QUIET, bus, gpu, told, watch
@@ -70,3 +71,30 @@ def test_requests_that_software_should_not_have_made_are_no_lost_transactions() 
     assert seen.waits(60, bus(), asked).reasons == []
     lost = told(counters={"non_fatal": 4, "unsupported_request": 3})
     assert seen.waits(30, bus(), lost).reasons == ["PcieNonFatalErrors"]
+
+
+def test_a_card_in_a_virtual_machine_is_measured_by_those_beside_it() -> None:
+    """Its slot is not shown there: eight lanes for a card of sixteen are how the host was built, unless others have more."""
+    narrow = msgspec.structs.replace(AWAKE, width=8, generation=3)
+    others = ("0000:11:00.0", "0000:12:00.0")
+    device = bus().devices[-1]
+
+    def machine(*widths: int) -> tuple[Observation, ...]:
+        wide = dict(zip((GPU, *others), widths, strict=False))
+        devices = [
+            msgspec.structs.replace(device, address=address, role="gpu", width=width, parent="")
+            for address, width in wide.items()
+        ]
+        gpus = [
+            nvml.healthy(number, GpuHealth(pcie=narrow if width == 8 else AWAKE))
+            for number, width in enumerate(widths)
+        ]
+        shown = msgspec.structs.replace(bus(guest=True), devices=tuple(devices))
+        return shown, nvml.read(*gpus)
+
+    assert watch().waits(600, *machine(8)).shown == "False PcieLinksHealthy"
+    assert watch().waits(600, *machine(8, 8, 8)).shown == "False PcieLinksHealthy"
+    seen = watch().waits(600, *machine(8, 16, 16))
+    assert seen.reasons == ["PcieSpeedReduced", "PcieWidthReduced"]
+    assert seen.waits(600, *machine(8)).reasons == ["PcieSpeedReduced", "PcieWidthReduced"]
+    assert seen.waits(600, *machine(16)).reasons == []
