@@ -5,8 +5,9 @@ takes anything from anybody follows unless the node's RemediationPolicy says `dr
 resourceVersion that was read, so that two people's drills do not overwrite each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -19,9 +20,11 @@ from cli.intent import unknown_node
 from cli.runbook import choose_reasons
 from cli.text import clock_time
 from kube import paths
-from kube.api import Api, ApiError, NotFound, PatchType
+from kube.api import Api, ApiError, Conflict, NotFound, PatchType
 from kube.nodehealth import AskedDrill, DrilledPart, NodeHealth
 from kube.timestamps import micro_time
+
+TRIES = 5
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ def begin(
         )  # this clock is behind the node's, by which a drill begins and ends
     standing = _under_way(health, now)
     if len(standing) >= MOST:
-        raise Failure(f"{node} has {MOST} drills already: `drill {node} --end` ends them", Exit.NOT_SO)
+        raise _too_many(node)
     chosen = _part(check, part, health)
     drill = AskedDrill(
         id=f"{now:%H%M%S}-{len(standing) + 1}",
@@ -74,7 +77,7 @@ def begin(
 
 def write(api: Api, health: NodeHealth, drill: AskedDrill, now: datetime) -> None:
     """Write the drill beside those that are under way. Raises Failure where it is refused."""
-    _patch(api, health, [*_under_way(health, now), drill])
+    _patch(api, health, lambda newest: [*_under_way(newest, now), drill])
 
 
 def end(api: Api, node: str) -> DrillReport:
@@ -82,7 +85,7 @@ def end(api: Api, node: str) -> DrillReport:
     health = _read(api, node)
     ended = tuple(drill.id for drill in health.spec.drills)
     if ended:
-        _patch(api, health, [])
+        _patch(api, health, lambda _: [])
     return DrillReport(node=node, ended=ended)
 
 
@@ -157,23 +160,38 @@ def _part(check: Check, asked: str, health: NodeHealth) -> Part:
     return Part(kind=kind, name=asked[:64])
 
 
-def _patch(api: Api, health: NodeHealth, drills: Sequence[AskedDrill]) -> None:
-    rows = [
-        {
-            "id": drill.id,
-            "reason": drill.reason,
-            "part": {key: value for key, value in msgspec.to_builtins(drill.part).items() if value},
-            "since": micro_time(drill.since),
-            "until": micro_time(drill.until),
+def _patch(api: Api, health: NodeHealth, wanted: Callable[[NodeHealth], Sequence[AskedDrill]]) -> None:
+    """Write what is wanted of the newest version: the agent writes the same object's status whenever it likes."""
+    for left in reversed(range(TRIES)):
+        drills = wanted(health)
+        if len(drills) > MOST:
+            raise _too_many(health.metadata.name)
+        body = {
+            "metadata": {"resourceVersion": health.metadata.resource_version},
+            "spec": {"drills": [_row(drill) for drill in drills] or None},
         }
-        for drill in drills
-    ]
-    body = {
-        "metadata": {"resourceVersion": health.metadata.resource_version},
-        "spec": {"drills": rows or None},
+        try:
+            api.patch(paths.node_health(health.metadata.name), body, PatchType.MERGE)
+        except Conflict as error:
+            if not left:
+                raise failure_of(error, f"patch nodehealth {health.metadata.name}") from error
+            health = _read(api, health.metadata.name)
+        except ApiError as error:
+            asked = f"patch nodehealth {health.metadata.name}"
+            raise failure_of(error, asked, allowed_by="ask for the ClusterRole nodemend-driller") from error
+        else:
+            return
+
+
+def _row(drill: AskedDrill) -> dict[str, Any]:
+    return {
+        "id": drill.id,
+        "reason": drill.reason,
+        "part": {key: value for key, value in msgspec.to_builtins(drill.part).items() if value},
+        "since": micro_time(drill.since),
+        "until": micro_time(drill.until),
     }
-    try:
-        api.patch(paths.node_health(health.metadata.name), body, PatchType.MERGE)
-    except ApiError as error:
-        wanted = f"patch nodehealth {health.metadata.name}"
-        raise failure_of(error, wanted, allowed_by="ask for the ClusterRole nodemend-driller") from error
+
+
+def _too_many(node: str) -> Failure:
+    return Failure(f"{node} has {MOST} drills already: `drill {node} --end` ends them", Exit.NOT_SO)

@@ -128,7 +128,7 @@ def test_a_write_that_is_refused_is_said(error: Exception, code: int) -> None:
     """In one line."""
     cluster = _cluster()
     api: FakeApi = cluster.api
-    api.fail_next(request_to("PATCH", paths.node_health("gpu-1")), error)
+    api.fail_next(request_to("PATCH", paths.node_health("gpu-1")), error, times=None)
     answer = cluster.run("drill", "gpu-1", "xid79")
     assert answer.code == code
     assert len(answer.err.splitlines()) == 1
@@ -175,3 +175,12 @@ def test_a_clock_that_is_behind_the_nodes_still_drills() -> None:
     body: Any = patch.body
     asked = body["spec"]["drills"][0]
     assert (asked["since"], asked["until"]) == ("2026-11-29T05:00:00.000000Z", "2026-11-29T05:30:00.000000Z")
+
+
+@pytest.mark.parametrize("words", [("gpu-1", "xid79"), ("gpu-1", "--end")])
+def test_the_agents_own_writes_do_not_hinder_it(words: tuple[str, ...]) -> None:
+    """The agent writes the status of the same object, most of all when a drill has just begun."""
+    cluster = _cluster(_asked(1))
+    api: FakeApi = cluster.api
+    api.fail_next(request_to("PATCH", paths.node_health("gpu-1")), Conflict("conflict"), times=3)
+    assert cluster.run("drill", *words).code == 0
