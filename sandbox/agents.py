@@ -130,7 +130,7 @@ class HostedAgent:
     def _go_tick(self, agent: Agent) -> float:
         wait_s = agent.tick()
         seen = (agent.judging.node_uid, agent.judging.conditions(), agent.publisher.published)
-        if seen != self._seen and self._write is not None:
+        if (seen != self._seen or agent.write_due()) and self._write is not None:
             self._seen = seen
             self._write.wake()
         return wait_s

@@ -68,12 +68,39 @@ def test_a_drill_is_found_within_seconds_and_ends_when_it_is_told(
 
     wait_until(lambda: _condition(sandbox, "GpuXidError") == "True", 15)
     assert _message(sandbox, "GpuXidError").startswith("drill: GPU 3")
-    found = json.loads(sandbox.admin.get(paths.node_health(NAME)))["status"]["findings"]
-    assert [(one["reason"], one["drill"]) for one in found] == [("Xid79FallenOffBus", True)]
+    wait_until(lambda: bool(_findings(sandbox)), 15)
+    found = [(one["reason"], one["drill"]) for one in _findings(sandbox)]
+    assert found == [("Xid79FallenOffBus", True)]
     assert json.loads(sandbox.admin.get(paths.node(NAME)))["spec"] == before
 
     assert _type(sandbox, "drill", node.name, "--end")[0] == 0
     wait_until(lambda: _condition(sandbox, "GpuXidError") == "False", 15)
+
+
+def test_a_warning_is_drilled_without_a_condition_and_told_in_an_event(
+    sandbox: Sandbox, node: SimulatedNode
+) -> None:
+    """Under the agent's own rights and admission policy; conditions stay as they are."""
+    before = json.loads(sandbox.admin.get(paths.node(NAME)))["status"]["conditions"]
+    code, said = _type(sandbox, "drill", node.name, "KubeletDown")
+    assert code == 0, said
+    wait_until(lambda: "drill: node: KubeletDown" in _notes(sandbox), 15)
+    after = json.loads(sandbox.admin.get(paths.node(NAME)))["status"]["conditions"]
+    assert [(one["type"], one["status"]) for one in after] == [(one["type"], one["status"]) for one in before]
+    assert _type(sandbox, "drill", node.name, "--end")[0] == 0
+    wait_until(lambda: not _findings(sandbox), 15)
+
+
+def _findings(sandbox: Sandbox) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(sandbox.admin.get(paths.node_health(NAME)))["status"].get(
+        "findings", []
+    )
+    return found
+
+
+def _notes(sandbox: Sandbox) -> list[str]:
+    events = json.loads(sandbox.admin.get(paths.events("default")))["items"]
+    return [str(one["note"]).partition(" (")[0] for one in events if one["regarding"]["name"] == NAME]
 
 
 @pytest.mark.parametrize(
