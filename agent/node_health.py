@@ -110,7 +110,8 @@ def status(report: Report, now: datetime, limit: int = LIMIT_BYTES) -> NodeHealt
     faults = worst_first(f for _, f in report.findings if f.severity is Severity.FAULT)
     warnings = sorted(
         (f for _, f in report.findings if f.severity is Severity.WARNING),
-        key=lambda f: (f.last_seen, f.reason, f.part),
+        # What is about the node itself, such as records that nobody read, is not crowded out by a storm about its parts.
+        key=lambda f: (f.part.kind is PartKind.NODE, f.last_seen, f.reason, f.part),
         reverse=True,
     )
     whole = NodeHealthStatus(

@@ -16,7 +16,7 @@ from agent.nvml_quiet import sick_of
 from agent.nvml_watch import Timing
 from agent.nvml_worker import Launch, Worker, launch
 from agent.release import wanted
-from checks.observation import NVML, NvmlFailed, NvmlRead, Observation, RecordsLost, SourceFailed
+from checks.observation import KERNEL_LOG, NVML, NvmlFailed, NvmlRead, Observation, RecordsLost, SourceFailed
 from kube.clock import Clock
 from kube.nodehealth import Released
 
@@ -37,6 +37,7 @@ def wish_of(judging: Judging) -> Wish:
         release=wanted(judging.labels, judging.release, judging.settled),
         cleared_before=judging.cleared_before,
         clearings=judging.clearings,
+        lost=log.lost if (log := judging.sources.get(KERNEL_LOG)) is not None else 0,
     )
 
 

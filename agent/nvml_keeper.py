@@ -44,18 +44,24 @@ LOOK_S = 1.0
 """How often is looked while something is under way; at rest nothing is due before the next round."""
 REST_S = 10.0
 AWAY_S = 2.0
+HURRY_S = 5.0
+"""The shortest time between two rounds that are asked for out of turn, however often records are lost."""
 AGAIN_S = 60.0
 """How often what stands is said again: that nothing may be started, or that all is released."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rest of the agent wants. `gpus` are those of sysfs; `sick` says why a GPU is not to be asked."""
+    """What the rest of the agent wants. `gpus` are those of sysfs; `sick` says why a GPU is not to be asked.
+
+    `lost` counts the records of the kernel log that nobody read: where it grows, NVML is asked soon what they may have said.
+    """
 
     gpus: tuple[Part, ...] = ()
     sick: Mapping[str, str] = {}
     release: Wanted | None = None
     cleared_before: datetime | None = None
     clearings: tuple[Clearing, ...] = ()
+    lost: int = 0
 
 
 class Keeper:
@@ -87,6 +93,7 @@ class Keeper:
         self._backoff = Backoff(timing.back_off_s, LONGEST_BACK_OFF_S, random)
         self._hang_backoff = Backoff(timing.hang_back_off_s, LONGEST_HANG_BACK_OFF_S, random)
         self._look_by = float("inf")
+        self._hurried_at = float("-inf")
         self._out: list[Observation] = []
 
     @property
@@ -112,6 +119,10 @@ class Keeper:
             self._quiet = lifted(self._quiet, wish.cleared_before, wish.clearings)
         if self.quiet != quiet and self._child is not None:
             self._child.ask_soon(now)
+        if wish.lost > before.lost and self._child is not None:
+            if self._hurried_at <= now:  # else one is to come that will see what this would have said
+                self._hurried_at = max(now, self._hurried_at + HURRY_S)
+            self._child.ask_by(self._hurried_at)
         if wish.release is None and before.release is not None:
             self.released, self._failing, self._tries = None, None, 0
             self._start_at = now

@@ -94,6 +94,7 @@ class Watch:
         """Why it ends was told already."""
         self._timing = timing
         self._soon = False
+        self._by = float("inf")
         self._calls: dict[str, Call] = {}
 
     @property
@@ -109,6 +110,7 @@ class Watch:
         """Let it begin a round."""
         first = self.asked_at is None and now == self.started
         self.asked_at, self.quiet, self._soon = now, quiet, False
+        self._by = self._by if self._by > now else float("inf")
         deadline_s = self._timing.start_s if first else self._timing.deadline_s
         self._calls["round"] = Call(call=START if first else ANSWER, since=now, at=at, deadline_s=deadline_s)
         return Ask(self.number, order)
@@ -117,13 +119,19 @@ class Watch:
         """Take that the round is over; the next one begins a period after this one began."""
         began = self.asked_at if self.asked_at is not None else now
         self.asked_at = None
-        self.next_at = now if self._soon else max(now, began + self._timing.period_s)
+        self.next_at = now if self._soon else max(now, min(self._by, began + self._timing.period_s))
         self._calls.pop("round", None)
 
     def ask_soon(self, now: float) -> None:
         """Let the next round begin at once, or as soon as the one under way is over."""
         if self.stage is Stage.UP:
             self._soon, self.next_at = True, min(self.next_at, now)
+
+    def ask_by(self, at: float) -> None:
+        """Let the next round begin at `at` at the latest; one that is under way then is followed by another."""
+        if self.stage is Stage.UP:
+            self._by = min(self._by, at)
+            self.next_at = min(self.next_at, at)
 
     def begins(self, said: CallBegins, pci: str, now: float, at: datetime) -> None:
         """Take that a thread of it enters a call, or (no name) waits for something of its own."""
@@ -163,6 +171,7 @@ class Watch:
     def forgive(self, away_s: float) -> None:
         """Move every deadline by time in which nobody looked."""
         self.next_at += away_s
+        self._by += away_s
         self.asked_at = None if self.asked_at is None else self.asked_at + away_s
         self._calls = {
             thread: msgspec.structs.replace(call, since=call.since + away_s)

@@ -9,8 +9,9 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -24,8 +25,9 @@ from agent.nvml_wire import Garbage, Order, read
 from checks.observation import NVML, Observation, SourceFailed
 from kube.clock import Clock
 
-# What a child writes in one go is read in one go: a round is some seventy short lines.
+# What a child writes in one go is read in one go: a round is some two hundred short lines.
 GATHER_S = 0.01
+ROUND_CALL, ROUND_ANSWER = b'{"k":"call","t":"round",', b'{"k":"round",'
 AFTER_DEFECT_S = 5.0
 ENDS_WITHIN_S = 1.0
 
@@ -57,6 +59,13 @@ Launch = Callable[[Path], Process]
 def launch(driver_root: Path) -> Process:
     """Start the real child. Raises OSError."""
     return ChildProcess(driver_root)
+
+
+def without_overtaken(lines: Sequence[bytes]) -> Iterator[bytes]:
+    """Leave out announcements of calls of the round that were over before the line was read: only the last one counts."""
+    for line, following in zip_longest(lines, lines[1:], fillvalue=b""):
+        if not (line.startswith(ROUND_CALL) and following.startswith((ROUND_CALL, ROUND_ANSWER))):
+            yield line
 
 
 class Worker:
@@ -213,7 +222,7 @@ class Worker:
     def _read(self, number: int, process: Process) -> None:
         try:
             while lines := [] if process.at_end else process.read():
-                for line in lines:
+                for line in without_overtaken(lines):
                     self._keeper.heard(number, read(line), *self._times())
         except Garbage as error:
             self._keeper.garbled(number, f"wrote what is no message: {error}", *self._times())

@@ -18,7 +18,7 @@ from agent.node_health import (
     status_body,
 )
 from checks.check import NotEvaluated
-from checks.finding import Finding, Severity
+from checks.finding import Finding, Part, PartKind, Severity
 from checks.observation import KERNEL_LOG
 from kube.nodehealth import NodeHealthStatus, PartState, SourceState
 from tests.agent.scene import BOOT, TYPE, finding
@@ -56,6 +56,20 @@ def test_faults_come_first_and_warnings_newest_first() -> None:
     )
     assert [row.reason for row in written.findings] == ["Fault", "New", "Old"]
     assert written.omitted == 0
+
+
+def test_what_is_about_the_node_itself_is_not_crowded_out_by_a_storm() -> None:
+    """That records were lost is told, however many programs crashed since."""
+    storm = [
+        finding(f"Crash{number}", severity=Severity.WARNING, at=NOW + timedelta(seconds=1 + number))
+        for number in range(300)
+    ]
+    lost = msgspec.structs.replace(
+        finding("Lost", severity=Severity.WARNING, at=NOW), part=Part(kind=PartKind.NODE)
+    )
+    written = status(report(*storm, lost), NOW)
+    assert written.omitted > 0
+    assert written.findings[0].reason == "Lost"
 
 
 def test_warnings_are_left_out_before_any_line_of_a_faults_evidence() -> None:

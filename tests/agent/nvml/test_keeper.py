@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.nvml_keeper import AGAIN_S, MOST_LEFT
+from agent.nvml_keeper import AGAIN_S, MOST_LEFT, Wish
 from agent.nvml_watch import Action, Ask, Kill, Start, Terminate, Timing
 from agent.nvml_wire import Broke, EventsSaid
 from checks.observation import NvmlFailed, NvmlHung, NvmlRead, SourceFailed, SourceRead
-from tests.agent.nvml.play import LOST, MISMATCH, NOT_LOADED, Play, answer, gpu
+from tests.agent.nvml.play import GPUS, LOST, MISMATCH, NOT_LOADED, Play, answer, gpu
 
 TIMING = Timing()
 
@@ -361,3 +361,34 @@ def test_whatever_happens_there_is_at_most_one_child_that_is_not_given_up(story:
             ended.add(action.child)
         elif isinstance(action, Ask):
             assert action.child not in ended
+
+
+def test_lost_records_of_the_kernel_log_let_nvml_be_asked_at_once() -> None:
+    """What they said may be seen there; while more and more are lost it is asked every five seconds and no oftener."""
+    play = Play().begun()
+    play.wait(10)
+    play.want(Wish(gpus=GPUS, lost=7))
+    assert kinds(play.step()) == [Ask]
+    play.say(answer())
+    asked = 0
+    for second in range(20):
+        play.want(Wish(gpus=GPUS, lost=8 + second))
+        for action in play.wait(1):
+            if isinstance(action, Ask):
+                asked += 1
+                play.say(answer())
+    assert asked == 4
+    # And then no oftener than ever: a period after the last round began.
+    assert kinds(play.wait(29)) in ([], [Ask])
+
+
+def test_records_that_are_lost_during_a_round_are_followed_by_another() -> None:
+    """The one under way may have asked before."""
+    play = Play().begun()
+    play.wait(30.5)
+    play.want(Wish(gpus=GPUS, lost=1))
+    play.step()
+    play.say(answer())
+    assert kinds(play.wait(0.2)) == [Ask]
+    play.say(answer())
+    assert play.wait(20) == []
