@@ -47,6 +47,9 @@ NOBODY_SAYS = (
 EFA_SAYS_NOTHING = (
     "EFA's driver says ACTIVE whatever the link does: its devices are counted and its errors judged"
 )
+CHOSE_NONE = (
+    "its instance type may have RDMA interfaces, and this machine was started without: no rail is looked for"
+)
 _LAYERS = {"InfiniBand", "Ethernet"}
 _RATES = (reasons.RATE_BELOW, reasons.WIDTH_REDUCED)
 
@@ -69,6 +72,7 @@ class Look:
             context,
         )
         self._long_ms = long_ms
+        self._chose_none = False
         if is_cleared:
             for rates in (self._counted.short, self._counted.hour, self._counted.long):
                 rates.calm(lambda _: True)
@@ -92,6 +96,9 @@ class Look:
     def hear(self, read: InfinibandRead) -> Shown | None:
         """Take one look; give what it showed where every compute port was active in it, as many and as fast as expected."""
         expected = expected_ports(self._context)
+        self._chose_none = expected.optional and not (read.devices or read.pci_hcas or self._memory.devices)
+        if self._chose_none:
+            expected = msgspec.structs.replace(expected, ports=None)
         self._follow(read)
         memory = self._memory
         routed = sorted({*memory.routed, *(d.name for d in read.devices if has_default_route(d))})
@@ -257,6 +264,8 @@ class Look:
             for device in read.devices
             if roles[device.name].what in {For.MANAGEMENT, For.STORAGE} and roles[device.name].why
         }
+        if self._chose_none:
+            rows.add((NODE.shown(), CHOSE_NONE))
         if compute and expected.ports is None:
             rows.add((NODE.shown(), NOBODY_SAYS.format("how many ports should be active")))
         if any(not port.device.is_efa for port in compute) and expected.rate_mbps is None:
@@ -307,6 +316,7 @@ class Look:
             devices=devices,
             routed=tuple(routed),
             shown=memory.shown if same else shown,
+            wanted=bool(expected.ports),
             here=bool(devices) or any(port.what is For.STORAGE for port in ports),
         )
 

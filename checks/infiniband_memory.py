@@ -46,6 +46,7 @@ class InfinibandMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     `shown` is what stands now; `validated` what stood when all was well the last time and as many as expected were there.
     `links` is what the newest look at the PCI bus said of each device's link, by address: what kind of word, and the word.
+    `wanted`: whether somebody expects ports here; None before the first look.
     `here`: the node has, or had in this boot, a port of the compute fabric or of a storage rail.
     """
 
@@ -58,6 +59,7 @@ class InfinibandMemory(msgspec.Struct, frozen=True, kw_only=True):
     routed: tuple[str, ...] = ()
     links: dict[str, tuple[Said, str]] = {}
     here: bool = False
+    wanted: bool | None = None
     shown: Shown | None = None
     validated: Shown | None = None
 

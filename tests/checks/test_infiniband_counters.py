@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from checks.finding import Severity
-from checks.infiniband_reading import HcaReading
+from checks.infiniband_reading import HcaReading, PciHca
 from tests.checks.infiniband import HW_ZEROS, ZEROS, Machine, efa, hca, port
 from tests.checks.kernel import NEXT_BOOT
 
@@ -193,6 +193,21 @@ class TestEfa:
         machine = Machine(**self.KNOWN)
         machine.look(efa(0), seconds=60)
         assert machine.found() == [("HcaMissing", "node")]
+
+    def test_a_machine_that_has_some_should_have_all(self) -> None:
+        """Where interfaces are chosen at the launch, one on the bus proves the choice; one seen in this boot, too."""
+        p5: dict[str, Any] = {"labels": {"node.kubernetes.io/instance-type": "p5.48xlarge"}}
+        without_driver = Machine(**p5)
+        without_driver.pci_hcas = (PciHca(pci="0001:40:00.0"),)
+        without_driver.look(seconds=60)
+        assert without_driver.found() == [("HcaMissing", "node")]
+        all_gone = Machine(**p5)
+        all_gone.look(*(efa(number) for number in range(32)))
+        all_gone.look(seconds=60)
+        assert ("HcaMissing", "rdmap3s0") in all_gone.found()
+        chosen = Machine(**p5)
+        chosen.look(seconds=60)
+        assert "started without" in chosen.not_evaluated()
 
     def test_what_it_does_not_show(self) -> None:
         """An old driver without error counters is listed; one that fails is Unknown."""
