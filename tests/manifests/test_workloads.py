@@ -132,7 +132,7 @@ def test_everything_was_accepted_and_is_counted(installed: Sandbox) -> None:
     quotas = json.loads(installed.kubectl("get", "resourcequotas", "-A", "-o", "json"))["items"]
     ours = {p["metadata"]["name"]: p for p in policies if p["metadata"]["name"].startswith("nodemend-")}
 
-    assert len(ours) == 8
+    assert len(ours) == 9
     assert {b["spec"]["policyName"] for b in bindings} >= ours.keys()
     assert not [p["status"]["typeChecking"] for p in ours.values() if p["status"]["typeChecking"]]
     assert all(p["spec"]["failurePolicy"] == "Fail" for p in ours.values())
