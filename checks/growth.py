@@ -19,6 +19,11 @@ class Growth:
     def __init__(self, rates: Rates, told: Mapping[str, int]) -> None:
         self._rates = rates
         self._told = dict(told)
+        self._counting = {key.partition(" ")[0] for key in rates.memory()}
+
+    def is_calm(self, about: str) -> bool:
+        """Tell what has no counter that ever counted; `about` is the first word of its keys."""
+        return about not in self._counting
 
     def is_at_zero(self, group: str, bit: int, key: str) -> bool:
         """Tell a counter that was told before and has never counted: another zero changes nothing."""
@@ -37,6 +42,10 @@ class Growth:
             self._take(key, value, was_told=was_told)
         self._tell(group, 1)
 
+    def all_at_zero(self, group: str) -> None:
+        """Take a group whose counters are told together, stand at zero and never counted."""
+        self._tell(group, 1)
+
     def forget(self, belongs: Callable[[str], bool]) -> None:
         """Let counters begin anew, as after a repair: what they show next is a first sight."""
         self._rates.forget_all(belongs)
@@ -49,6 +58,7 @@ class Growth:
             self._rates.count(key, 0)
         if value or known:
             self._rates.count(key, value)
+            self._counting.add(key.partition(" ")[0])
 
     def _tell(self, group: str, bits: int) -> None:
         if group in self._told or len(self._told) < MAX_GROUPS:

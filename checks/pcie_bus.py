@@ -4,6 +4,7 @@ A GPU lowers the speed of its own link while it idles, so sysfs says nothing of 
 state beside it (`checks.pcie_nvml`). Links above it, and those of NVSwitches, do not.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,13 +74,14 @@ class BusLook:
 
     def _growth_of(self, device: PciDevice) -> dict[str, int]:
         """Take a device's counters, and give by how much those grew within the window that did."""
+        names = tuple(device.aer)
+        if self._growth.is_calm(device.address) and not any(device.aer.values()):  # nearly all, nearly always
+            for whole in {whole for _, whole in _wholes(names)}:
+                self._growth.all_at_zero(f"{device.address} {whole}")
+            return {}
         groups: dict[str, dict[str, int]] = {}
-        for name, value in device.aer.items():
-            group = name.partition(".")[0]
-            # The three totals of a root port are files of their own, each other counter is a line of its group's file.
-            whole = name if group == "rootport" else group
-            if group in GROUPS:
-                groups.setdefault(whole, {})[f"{device.address} {name}"] = value
+        for name, whole in _wholes(names):
+            groups.setdefault(whole, {})[f"{device.address} {name}"] = device.aer[name]
         grew: dict[str, int] = {}
         window_ms = 1000 * self._settings["window_seconds"]
         for whole, values in groups.items():
@@ -163,6 +165,16 @@ class BusLook:
         lanes = device.width if device.width in WIDTHS else device.max_width
         window_s, percent = self._settings["window_seconds"], self._settings["correctable_percent"]
         return grown > most_errors(generation(device.max_speed), lanes, window_s, percent)
+
+
+@functools.lru_cache(maxsize=64)
+def _wholes(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Give each counter's name with what is told together with it.
+
+    The three totals of a root port are files of their own, each other counter is a line of its group's file.
+    """
+    groups = [(name, name.partition(".")[0]) for name in names]
+    return tuple((name, name if group == "rootport" else group) for name, group in groups if group in GROUPS)
 
 
 def slot_hidden(word: Word) -> Word:
