@@ -8,8 +8,8 @@ are about the log itself: what it said and could not be placed is shown, never d
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from checks import nvlink5
 from checks.finding import Action, Effect, Reason, Severity, Urgency
-from checks.nvlink5 import CODES as NVLINK5_CODES
 from checks.reason_rows import fault
 from checks.reason_rows import warning as _warning
 from checks.sxid import Stops, reach
@@ -179,9 +179,18 @@ def _nvlink5_reason(xid: Xid) -> Reason:
     )
 
 
+def _may_reset(rule: nvlink5.Rule) -> bool:
+    """Tell a rule that can make a fault: a peer's is a warning about the peer."""
+    return nvlink5.Action.RESET_GPU in (rule.action, rule.when_fatal) and rule.look is not nvlink5.Look.PEER
+
+
 NVLINK5_FAULTS: Mapping[int, Reason] = MappingProxyType(
-    {code: _nvlink5_reason(catalog()[code]) for code in NVLINK5_CODES}
+    {
+        code: _nvlink5_reason(catalog()[code])
+        for code in sorted({rule.code for rule in nvlink5.all_rules() if _may_reset(rule)})
+    }
 )
+"""By code, of those for which any rule asks for a reset; the others are only ever shown."""
 OTHER_REASONS: tuple[Reason, ...] = (
     *(*NVLINK5_FAULTS.values(), CONTAINED_RESET, NVLINK_PEER, NVLINK_CORRECTED),
     *(SXID_ALWAYS_FATAL, SXID_FATAL, SXID_NONFATAL),
