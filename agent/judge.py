@@ -71,6 +71,11 @@ def restore(check: Check, state: CheckState, findings: Sequence[Finding], boot_i
         return msgspec.structs.replace(state, broken=broken.sentence, traceback=broken.traceback)
 
 
+def remembered(check: Check, saved: Any) -> Any:
+    """Make a check's memory of what JSON gave back. Raises msgspec.ValidationError where it does not fit."""
+    return None if saved is None else msgspec.convert(saved, type=check.memory_type, str_keys=True)
+
+
 def is_outdated(state: CheckState, newer: Sequence[Finding], boot_id: str) -> bool:
     """Tell whether a fault stands in this check's memory that a newer and whole account no longer holds."""
     stand = {finding.key() for finding in newer}

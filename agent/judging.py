@@ -15,7 +15,7 @@ from agent.asked import published as published_count
 from agent.config import Config
 from agent.host.inventory import Inventory, InventoryFailed
 from agent.host.kmsg import Cursor
-from agent.judge import CheckState, Surroundings, is_outdated, judge, restore
+from agent.judge import CheckState, Surroundings, is_outdated, judge, remembered, restore
 from agent.kubelet_feed import Answer
 from agent.offered import POD_RESOURCES, Offers, Watched, cards_of, holders_of, over, restored, take
 from agent.parts import Known, identity, learn, parts_of
@@ -122,7 +122,7 @@ class Judging:
         for check in self._checks:
             memory = saved.memories.get(check.name)
             try:
-                known = None if memory is None else msgspec.convert(memory, type=check.memory_type)
+                known = remembered(check, memory)
             except msgspec.ValidationError as error:
                 # With one memory lost, the log must be read again from the start: the others bear that.
                 return f"memory of checks/{check.name}: {error}"

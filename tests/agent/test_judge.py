@@ -1,7 +1,7 @@
 """Running the checks: what breaks is Unknown, what was not read is never False, and one defect stays one."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config import Config
 from agent.judge import BROKEN, CheckState, Surroundings, judge, restore
-from checks.check import Context, Judgement
+from agent.judging import Judging
+from agent.state_file import State
+from checks.check import Context, Judgement, discover
 from checks.condition import Status, Unreadable
 from checks.finding import Part
+from checks.infiniband_reading import INFINIBAND
 from checks.observation import KERNEL_LOG, KernelRecord, Observation, SourceFailed, SourceRead
+from checks.pci_reading import PCI
+from tests.agent.living_machine import START, World, gpu_pci
 from tests.agent.scene import BOOT, GATE, GPU, finding
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -202,3 +208,27 @@ def test_a_check_may_know_better_whether_its_class_exists(
 
     state = judge(msgspec.structs.replace(GATE, judge=knows), CheckState(), [READ], around, {}, NOW)
     assert (shown(state) if state.exists else None) == wanted
+
+
+def test_every_memory_comes_back_from_the_state_file_as_it_was() -> None:
+    """JSON knows no numbers as keys and no dates; one memory that does not fit would cost all of them."""
+    world = World(7)
+    world.gpus[1].pending, world.ports[2].down = True, True
+    for code in (79, 48, 63, 45, 13, 31, 144):
+        world.lines.append(f"NVRM: Xid (PCI:{gpu_pci(2)}): {code}, pid=1, name=x, Ch 00000008")
+    checks = discover()
+    judging = Judging(checks, Config(), looked_at=(PCI, INFINIBAND))
+    judging.begin_boot("boot-1")
+    for minute in range(3):
+        seen = [
+            msgspec.structs.replace(one, boot_id="boot-1") if isinstance(one, KernelRecord) else one
+            for one in world.look(60 * minute)
+        ]
+        judging.judge(seen, None, START + timedelta(minutes=minute), 60_000)
+    saved = msgspec.json.decode(msgspec.json.encode(judging.state(START)), type=State)
+
+    again = Judging(checks, Config(), looked_at=(PCI, INFINIBAND))
+    assert again.begin_boot("boot-1", saved) is None
+    assert {name: state.memory for name, state in again.states.items()} == {
+        name: state.memory for name, state in judging.states.items()
+    }

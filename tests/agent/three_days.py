@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from agent.judge import CheckState, Surroundings, judge
+from agent.judge import CheckState, Surroundings, judge, remembered
 from checks.check import Check
 from checks.condition import Condition
 from checks.finding import Part, PartKind
@@ -47,8 +47,8 @@ class Days:
         """End the agent and start another on what it saved; conditions stand on the Node meanwhile."""
         for check in self._checks:
             state = self._states[check.name]
-            saved = msgspec.json.encode(state.memory)
-            memory = None if state.memory is None else msgspec.json.decode(saved, type=check.memory_type)
+            saved = msgspec.json.decode(msgspec.json.encode(state.memory))  # as the state file gives it back
+            memory = remembered(check, saved)
             self._states[check.name] = CheckState(memory=memory, seen=state.seen, condition=state.condition)
         self._watched_ms = 0
 
