@@ -103,11 +103,17 @@ class Scene:
 
     def is_as_before(self) -> None:
         """Look at the Nodes: what is others' is the same to the byte, what is ours is gone."""
-        assert {name: theirs(self.sandbox, name) for name in self.before} == self.before
+        deadline = time.monotonic() + 15  # Kubernetes' own taint follows an uncordon a moment later
+        while self._theirs() != self.before and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert self._theirs() == self.before
         for name in self.before:
             held = raw_node(self.sandbox, name)
             assert QUARANTINE not in json.dumps(held)
             assert not {one["type"] for one in held["status"]["conditions"]} & CONDITION_TYPES
+
+    def _theirs(self) -> dict[str, Any]:
+        return {name: theirs(self.sandbox, name) for name in self.before}
 
     def is_gone(self) -> None:
         """Look for everything else: no object, no namespace, no kind of ours; KAI's kinds and their objects are there."""

@@ -39,7 +39,8 @@ ILL = (
     "GpuXidError True Xid79FallenOffBus",
 )
 OFF_THE_BUS, LOST, RESET = 1, 2, 3
-FAULTS = "GpuLost 0000:3a:00, GpuResetRequired 0000:5d:00, Xid79FallenOffBus 0000:2a:00"
+# The last but one is what the driver itself asks for, found ten seconds after it began to.
+FAULTS = "GpuLost 0000:3a:00, GpuResetRequired 0000:5d:00, RecoveryGpuReset 0000:5d:00, Xid79FallenOffBus 0000:2a:00"
 STATE = "/var/lib/nodemend"
 SYSTEM_NAMESPACE = "nodemend-system"
 WITHIN_S = 90.0

@@ -16,7 +16,7 @@ from sandbox.cluster import Sandbox
 from sandbox.identities import AgentIdentities
 from sandbox.install import install
 from sandbox.nodes import SimulatedNode
-from tests.cluster.survivors import HEALTHY, ILL, Account, kept, strike, until
+from tests.cluster.survivors import FAULTS, HEALTHY, ILL, Account, kept, strike, until
 from tests.sandbox.nvml_program import built_or_skip
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -84,7 +84,7 @@ def fleet(sandbox: Sandbox) -> Iterator[Fleet]:
         host.start()
         until(lambda: fleet.healthy.shows() == HEALTHY == fleet.ill.shows())
         strike(nodes[1])
-        until(lambda: fleet.ill.shows() == ILL and "GpuLost" in fleet.ill.says("faults"))
+        until(lambda: fleet.ill.shows() == ILL and fleet.ill.says("faults") == FAULTS)
         fleet.healthy.take()
         fleet.ill.take()
         yield fleet

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,11 @@ class Tree:
 def listen(path: Path) -> socket.socket:
     path.parent.mkdir(parents=True, exist_ok=True)
     server = socket.socket(socket.AF_UNIX)
-    server.bind(os.fspath(path))
+    try:
+        server.bind(os.fspath(path))
+    except OSError:
+        server.close()
+        raise
     server.listen()
     return server
 
@@ -92,13 +97,15 @@ def test_an_odd_process_is_left_out(tmp_path: Path) -> None:
     assert tree.reader.read().stuck == 0
 
 
-def test_services_are_told_by_their_sockets_and_names(tmp_path: Path) -> None:
+def test_services_are_told_by_their_sockets_and_names() -> None:
     """A socket that nobody answers is a service that died; one that is not there is not named."""
-    tree = Tree(tmp_path)
-    tree.process(40, "nv-fabricmanage")
-    with listen(tree.kubelet), listen(tree.proc / "1/root/run/crio/crio.sock"):
-        listen(tree.proc / "1/root/run/containerd/containerd.sock").close()
-        seen = tree.reader.read()
+    # Not tmp_path: the path of a socket has 108 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="host-") as folder:
+        tree = Tree(Path(folder))
+        tree.process(40, "nv-fabricmanage")
+        with listen(tree.kubelet), listen(tree.proc / "1/root/run/crio/crio.sock"):
+            listen(tree.proc / "1/root/run/containerd/containerd.sock").close()
+            seen = tree.reader.read()
     assert seen.services == {
         FABRIC_MANAGER: True,
         PERSISTENCED: False,
