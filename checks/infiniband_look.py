@@ -235,6 +235,8 @@ class Look:
 
         What could not be read now, or is gone itself, keeps what it has; so does the rate of a port that is down.
         """
+        if not self._polled.before.slots:
+            return
         by_name = {reason.name: reason for reason in reasons.REASONS}
         named = {(word.reason.name, word.part.key()) for word in said}
         silent = {

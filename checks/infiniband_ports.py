@@ -173,9 +173,9 @@ def _state_words(port: Port, excuse: str) -> Iterator[Word]:
     if why and excuse and not is_spare:
         yield not_shown(ill, port.part, f"{why}; {excuse}")
     else:
-        yield words(ill, port.part, "" if is_spare else why, evidence(port))
+        yield words(ill, port.part, "" if is_spare else why, evidence(port) if why else ())
     yield words(other, port.part, "")
-    yield words(reasons.SPARE_DOWN, port.part, why if is_spare else "", evidence(port))
+    yield words(reasons.SPARE_DOWN, port.part, why if is_spare else "", evidence(port) if why else ())
 
 
 def other_state_words(port: Port) -> Iterator[Word]:
@@ -247,8 +247,8 @@ def rate_words(port: Port, all_ports: Sequence[Port], expected: int, standing: b
         fewer = mbps < expected and rate is not None and _lanes_explain(rate, all_ports, expected)
         shown = rate.shown() if rate is not None and rate.mbps == mbps else gbps(mbps)
         why = f"it is active at {shown}; {gbps(expected)} are expected" if mbps < expected else ""
-        yield words(narrow, port.part, why if fewer else "", evidence(port))
-        yield words(below, port.part, "" if fewer else why, evidence(port))
+        yield words(narrow, port.part, why if fewer else "", evidence(port) if why else ())
+        yield words(below, port.part, "" if fewer else why, evidence(port) if why else ())
 
 
 UNDECODED_WHY = (

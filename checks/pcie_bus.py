@@ -144,9 +144,11 @@ class BusLook:
             found = [(one, self._grown(one, group, own_port=own_port)) for one in sides]
             told = [f"{', '.join(names)} at {one.address}" for one, names in found if names]
             total = sum(count for _, names in found for count in names.values())
-            yield _word(reason, part, "; ".join(told) if total >= least else "", _evidence(sides, group))
+            bad = "; ".join(told) if total >= least else ""
+            yield _word(reason, part, bad, _evidence(sides, group) if bad else ())
         storms = [one.address for one in sides if self._is_storm(one)]
-        yield _word(CORRECTABLE_STORM, part, ", ".join(storms), _evidence(sides, "correctable"))
+        evidence = _evidence(sides, "correctable") if storms else ()
+        yield _word(CORRECTABLE_STORM, part, ", ".join(storms), evidence)
 
     def _grown(self, device: PciDevice, group: str, *, own_port: bool) -> dict[str, int]:
         """Give by name how much the errors of a group grew."""

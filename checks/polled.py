@@ -176,7 +176,7 @@ class Polled:
                 row = NotEvaluated(check=self._name, part=word.part.shown(), why=word.detail)
                 rows[row.part, row.why] = row
                 self._slots.pop(_slot(word.reason.name, word.part), None)
-            else:
+            elif self._slots or word.said is not Said.GOOD:  # where all is well, a good word is no news
                 self._take(word)
         self._not_shown = tuple(rows[key] for key in sorted(rows))[:MAX_NOT_EVALUATED]
         self._was_heard, self._heard_ms = True, self.clock_ms
