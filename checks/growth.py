@@ -6,7 +6,9 @@ has grown, where its zero was told before, and only begins to be watched, where 
 zero).
 """
 
-from collections.abc import Callable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 from checks.rates import MAX_COUNT, Rates
 
@@ -28,6 +30,12 @@ class Growth:
     def is_at_zero(self, group: str, bit: int, key: str) -> bool:
         """Tell a counter that was told before and has never counted: another zero changes nothing."""
         return bool(self._told.get(group, 0) >> bit & 1) and self._rates.last(key) is None
+
+    def told_of_all(self, groups: Sequence[str]) -> int:
+        """Give the bits that were told before in each of these groups, where none of their counters ever counted."""
+        if not groups or not self.is_calm(groups[0].partition(" ")[0]):
+            return 0
+        return functools.reduce(operator.and_, (self._told.get(group, 0) for group in groups))
 
     def count(self, group: str, bit: int, key: str, value: int) -> None:
         """Take a counter's value now; `key` names it in `rates`."""

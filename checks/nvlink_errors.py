@@ -50,12 +50,20 @@ def error_words(
     few: dict[str, list[int]] = {}
     about, window_ms = part.key(), settings["error_window_seconds"] * 1000
     groups = [(name, f"{about} {name}") for name in COUNTERS]
+    names = told[0].counters.keys() if told else set[str]()
+    settled = growth.told_of_all([group for name, group in groups if name in names])
     for link in told:
+        if (
+            link.counters.keys() == names
+            and settled >> max(0, link.index) & 1
+            and not any(link.counters.values())
+        ):
+            continue  # nearly all of them, nearly always
         for name, group in groups:
             if name in link.counters and 0 <= link.index < 64:
                 value, key = link.counters[name], f"{about} {link.index} {name}"
                 if not value and growth.is_at_zero(group, link.index, key):
-                    continue  # nearly all of them, nearly always
+                    continue
                 growth.count(group, link.index, key, value)
                 grown = rates.grown(key, window_ms)
                 if _is_many(name, grown, settings):
