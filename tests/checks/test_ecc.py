@@ -259,14 +259,14 @@ def test_findings_are_read_back() -> None:
     assert after.waits(600, said(volatile_uncorrected=1)).reasons == [UNCORRECTABLE]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.data())
 def test_no_reading_raises(data: st.DataObject) -> None:
     """However odd."""
     no_history_raises(CHECK, data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_missing_data_is_never_well(data: st.DataObject) -> None:
     """Neither at first nor after a fault."""
@@ -274,7 +274,7 @@ def test_missing_data_is_never_well(data: st.DataObject) -> None:
     a_fault_outlives_silence(CHECK, data, [reading(sram_threshold=True, tpc_repair=True)], 30)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_half_a_reading_heals_nothing(data: st.DataObject) -> None:
     """Whatever is left out of it, with or without an error."""

@@ -66,6 +66,7 @@ def test_a_kernel_record_takes_a_real_node_out_and_a_reboot_brings_it_back(stage
     stage.until(
         lambda: sorted(stage.holders()) == sorted([*work.values()] * GPUS_A_POD), "their GPUs to be held"
     )
+    stage.until(lambda: len(pods(stage.sandbox, *AGENT)) == 1, "an earlier agent's pod to be gone")
     before, boot_id, since = stage.before(), stage.node.boot_id, len(stage.sandbox.audit_events())
     agent = pods(stage.sandbox, *AGENT)[0].metadata
 
