@@ -32,6 +32,7 @@ from checks.standing import CONFIRMED_EVERY
 TRIES_BEFORE_UNKNOWN = 3
 SILENT_MS = 5 * 60 * 1000
 """Nothing heard for longer than this is as good as a source that cannot be read; looks come every half minute."""
+MOST_BETWEEN_MS = 2 * 60 * 1000
 MAX_SLOTS = 512  # 16 GPUs and 32 ports with 8 questions each, and room
 MAX_NOT_EVALUATED = 64
 FLAP_WINDOW_MS = 3600 * 1000
@@ -257,12 +258,13 @@ class Polled:
             if word.said is Said.GOOD or not self._make_room():
                 return
             held = Slot(reason=word.reason.name, part=word.part, at_ms=self.clock_ms)
-        passed_ms = min(max(0, self.clock_ms - held.at_ms), SILENT_MS)
-        held = msgspec.structs.replace(held, at_ms=self.clock_ms)
+        # Time counts from one look to the next, and only where both told: what was not named meanwhile proves nothing.
+        told_before = held.at_ms >= self._heard_ms
+        passed_ms = min(max(0, self.clock_ms - held.at_ms), MOST_BETWEEN_MS) if told_before else 0
         if word.said is Said.UNREADABLE:
             self._slots[key] = msgspec.structs.replace(held, tries=held.tries + 1, why=word.detail)
             return
-        held = msgspec.structs.replace(held, tries=0, why="")
+        held = msgspec.structs.replace(held, at_ms=self.clock_ms, tries=0, why="")
         rule = self._rules.get(word.reason.name, Rule())
         after = (
             self._bad(held, word, rule, passed_ms)

@@ -57,6 +57,7 @@ NAME = "throttle"
 IDLE, POWER_CAP, SLOWED, SYNC_BOOST, SW_HOT, HW_HOT, BRAKED = 0x1, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80
 LIMITED = POWER_CAP | SLOWED | SYNC_BOOST | SW_HOT | HW_HOT | BRAKED
 MOST_SAMPLED_MS = 60_000
+MOST_APART_MS = 150_000  # rounds of NVML are two minutes apart at most
 """A bit that is seen once stands for no more than this."""
 MOST_MS = 2**50
 WHY = "why it is slowed down"
@@ -181,7 +182,10 @@ class _Judging:
         return lasted_ms if elapsed_ms <= self._window_ms else lasted_ms * self._window_ms // elapsed_ms
 
     def _sampled_ms(self, key: str, is_set: bool) -> int:
+        """Give how much of the window one sample stands for; after a while without any the window begins anew."""
         _, elapsed_ms = self._take(key, 0)
+        if elapsed_ms > MOST_APART_MS:
+            self.looks.rates.forget(key)
         return min(elapsed_ms, MOST_SAMPLED_MS) if is_set else 0
 
     def _take(self, key: str, total_ms: int) -> tuple[Counted | None, int]:

@@ -298,3 +298,21 @@ def test_healthy_is_only_said_after_a_good_look(
         judgement = watch.fail() if one is None else watch.look(word(one))
         if not judgement.findings and judgement.unreadable is None and not judgement.not_yet:
             assert one in {Said.GOOD, Said.NOT_SHOWN}
+
+
+def test_looks_that_could_not_tell_of_a_part_end_nothing_of_it() -> None:
+    """Two good words with an hour between, in which others were told of, are two moments and no lasting."""
+    watch = Watch(Rule(clear_after_s=60))
+    watch.look(word(BAD))
+    for _ in range(3):
+        watch.look(word(GOOD))
+        for _ in range(10):
+            watch.look(word(GOOD, OTHER))
+    assert watch.last.findings != ()
+    assert watch.looks([GOOD, GOOD, GOOD])[-1] is False
+
+
+def test_a_part_that_was_unreadable_meanwhile_was_not_well_meanwhile() -> None:
+    """The time between an unreadable look and a good one counts for nothing."""
+    watch = Watch(Rule(clear_after_s=60))
+    assert watch.looks([BAD, GOOD, UNREADABLE, GOOD, UNREADABLE, GOOD]) == [True] * 6
