@@ -11,11 +11,10 @@ def test_rounds_and_children_leave_nothing_behind(tmp_path: Path) -> None:
     built_or_skip()
     soaked = soak(tmp_path, 300, lambda _: None)
     for who, before, after in soaked.grown():
-        assert (after.files, after.threads, after.children) == (
-            before.files,
-            before.threads,
-            before.children,
-        ), who
+        # The agent's process is this one, where what other tests left may end meanwhile.
+        assert after.files <= before.files, who
+        assert after.threads <= before.threads, who
+        assert after.children <= before.children, who
     child = soaked.child
     assert child[-1].private - child[0].private < 512, "kB"
     # 10 MiB with compiled bytecode, 23 where Python may not write it; `nodemend-bench agent` measures the former.
