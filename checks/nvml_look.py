@@ -10,7 +10,6 @@ from checks.gpu_health import GpuHealth
 from checks.nvml_word import gpu_part, in_order, spoken
 from checks.observation import (
     GpuReading,
-    NvmlError,
     NvmlFailed,
     NvmlHung,
     NvmlRead,
@@ -70,19 +69,22 @@ def hear_whole_rounds(
                         rows.append(NotEvaluated(check=name, part=part.shown(), why=why))
                     else:
                         answered.append(Answered(gpu=gpu, health=gpu.health, part=part))
-                if error := why_no_look(heard):
-                    polled.fail(f"no GPU tells of its health: {error.call} gives {error.name} ({error.code})")
+                if why_not := why_no_look(heard):
+                    polled.fail(why_not)
                 else:
                     polled.hear(words_of_all(answered), rows)
             case NvmlFailed() | NvmlHung() | NvmlReleased():
                 polled.fail(spoken(heard).why, TRIES_BEFORE_UNKNOWN if isinstance(heard, NvmlReleased) else 1)
 
 
-def why_no_look(read: NvmlRead) -> NvmlError | None:
-    """Give an error of a round in which no GPU told anything of its health; None where one did, or none was asked."""
-    if any(gpu.health is not None and not gpu.quiet for gpu in read.gpus):
-        return None
-    return next((gpu.errors[0] for gpu in read.gpus if gpu.errors), None)
+def why_no_look(read: NvmlRead) -> str:
+    """Say why a round was no look at all: no GPU told of its health; empty where one did, or all are left alone."""
+    asked = [gpu for gpu in read.gpus if not gpu.quiet]
+    if any(gpu.health is not None for gpu in asked) or (read.gpus and not asked):
+        return ""
+    error = next((gpu.errors[0] for gpu in asked if gpu.errors), None)
+    said = f": {error.call} gives {error.name} ({error.code})" if error is not None else ""
+    return f"no GPU tells of its health{said}"
 
 
 def group_missing(

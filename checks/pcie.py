@@ -141,10 +141,12 @@ def _judge_bus(observations: Sequence[Observation], held: PcieMemory, context: C
     known = {part.pci: part for part in context.parts if part.pci and part.kind is PartKind.GPU}
     look = BusLook(known, held.c2c, fold.growth, fold.rates, context.settings)
     for seen in _of_bus(observations):
-        if isinstance(seen, PciRead):
-            fold.polled.hear(fold.polled.keep_standing(look.words(seen), ends=(C2C, NOT_JUDGED)))
-        else:
+        if not isinstance(seen, PciRead):
             fold.polled.fail(f"the PCI bus cannot be read: {seen.error}", seen.tries)
+        elif words := look.words(seen):
+            fold.polled.hear(fold.polled.keep_standing(words, ends=(C2C, NOT_JUDGED)))
+        else:
+            fold.polled.fail("the look at the PCI bus showed no GPU and no NVSwitch")
     return fold.judgement()
 
 
