@@ -3,37 +3,14 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from checks.finding import Action, Effect, Reason, Severity, Urgency
+from checks.finding import Action, Effect, Reason, Urgency
 from checks.nvml_error import OnGpu, Whole
+from checks.reason_rows import fault, warning
 
 _FRESH = "Judged in a process that was started after the trouble began, and only after the grace period."
 
 
-def _fault(name: str, effect: Effect, urgency: Urgency, action: Action, summary: str, runbook: str) -> Reason:
-    return Reason(
-        name=name,
-        severity=Severity.FAULT,
-        effect=effect,
-        urgency=urgency,
-        action=action,
-        summary=summary,
-        runbook=runbook,
-    )
-
-
-def _warning(name: str, summary: str, runbook: str) -> Reason:
-    return Reason(
-        name=name,
-        severity=Severity.WARNING,
-        effect=Effect.NONE,
-        urgency=Urgency.PERSON,
-        action=Action.NONE,
-        summary=summary,
-        runbook=runbook,
-    )
-
-
-DRIVER_NOT_LOADED = _fault(
+DRIVER_NOT_LOADED = fault(
     "DriverNotLoaded",
     Effect.NODE_OUT,
     Urgency.NOW,
@@ -43,7 +20,7 @@ DRIVER_NOT_LOADED = _fault(
     "kernel log for why the module did not load (a kernel without a matching module, secure boot, nouveau), and at the "
     "driver pod of GPU Operator.",
 )
-LIBRARY_NOT_FOUND = _fault(
+LIBRARY_NOT_FOUND = fault(
     "LibraryNotFound",
     Effect.NODE_OUT,
     Urgency.PERSON,
@@ -53,7 +30,7 @@ LIBRARY_NOT_FOUND = _fault(
     f"with the machine (the host's own root, or /run/nvidia/driver for a driver pod). {_FRESH} A reboot installs nothing, "
     "so a person decides. Where all nodes say so at once, it is the configuration.",
 )
-LIBRARY_MISMATCH = _fault(
+LIBRARY_MISMATCH = fault(
     "LibraryMismatch",
     Effect.NODE_OUT,
     Urgency.WHEN_IDLE,
@@ -62,7 +39,7 @@ LIBRARY_MISMATCH = _fault(
     "The driver was upgraded on disk and the old module is still loaded: what runs goes on, and nothing new can start. "
     f"{_FRESH} nodemend takes no new work, lets running work end and reboots, which loads the new module.",
 )
-PROBE_HUNG = _fault(
+PROBE_HUNG = fault(
     "ProbeHung",
     Effect.NODE_OUT,
     Urgency.NOW,
@@ -72,7 +49,7 @@ PROBE_HUNG = _fault(
     "a second one hung as well, or the GPU is left alone since. nvidia-smi will hang too: do not start it in a loop. "
     "nodemend drains and reboots; a machine that hangs in its shutdown needs its power cycled.",
 )
-NVML_UNUSABLE = _fault(
+NVML_UNUSABLE = fault(
     "NvmlUnusable",
     Effect.NODE_OUT,
     Urgency.WHEN_IDLE,
@@ -82,7 +59,7 @@ NVML_UNUSABLE = _fault(
     "start; nothing says that running work is harmed, so it may end first. nodemend then reboots. Collect "
     "nvidia-bug-report.sh before that if it comes back.",
 )
-RESET_REQUIRED = _fault(
+RESET_REQUIRED = fault(
     "GpuResetRequired",
     Effect.PART_OUT,
     Urgency.NOW,
@@ -91,7 +68,7 @@ RESET_REQUIRED = _fault(
     "Nothing runs on that GPU until it is reset, so there is nothing to wait for. nodemend fences it, drains what holds it "
     "and resets it; where a reset is not possible it reboots.",
 )
-NO_POWER = _fault(
+NO_POWER = fault(
     "GpuPowerMissing",
     Effect.PART_OUT,
     Urgency.PERSON,
@@ -99,7 +76,7 @@ NO_POWER = _fault(
     "The driver says that a GPU's power cables are not attached as they should be",
     "No software step helps. Have the auxiliary power of the card looked at.",
 )
-GPU_CALLS_FAIL = _fault(
+GPU_CALLS_FAIL = fault(
     "GpuCallsFail",
     Effect.PREFER_NOT,
     Urgency.PERSON,
@@ -108,12 +85,12 @@ GPU_CALLS_FAIL = _fault(
     "The message names the call and the error, which lasted for longer than `gpu_errors_seconds`. What runs goes on, new "
     "work goes elsewhere, and nothing is repaired on a guess. Read the kernel log; try a reset when the GPU is idle.",
 )
-INFOROM_DAMAGED = _warning(
+INFOROM_DAMAGED = warning(
     "GpuInforomDamaged",
     "The driver says that a GPU's infoROM is damaged",
     "The GPU works; its own record of its errors does not. Have it flashed or replaced by the vendor at a quiet time.",
 )
-GPU_CALLS_REFUSED = _warning(
+GPU_CALLS_REFUSED = warning(
     "GpuCallsRefused",
     "A GPU's call is refused for a reason that says nothing of its health",
     "The message names the call and the error (out of memory, not ready, in use, not initialised), which lasted. If it "
@@ -146,36 +123,36 @@ REASONS = (
     *(RESET_REQUIRED, NO_POWER, GPU_CALLS_FAIL, INFOROM_DAMAGED, GPU_CALLS_REFUSED),
 )
 
-DRIVER_UPGRADE = _warning(
+DRIVER_UPGRADE = warning(
     "DriverUpgrade",
     "The driver was released, so that somebody can work on it: an upgrade, or a repair of ours",
     "The message names who asked. The agent holds no handle and asks nothing until it is over. Look at the label "
     "nvidia.com/gpu-driver-upgrade-state and at the driver pod where it does not end.",
 )
-DRIVER_STARTING = _warning(
+DRIVER_STARTING = warning(
     "DriverStarting",
     "NVML cannot be used, and the grace period is not over",
     "Normal while a machine boots or a driver pod installs the driver. It turns into a fault after `grace_seconds`, and "
     "ends once NVML has answered for `settle_seconds`.",
 )
-PROBE_OVERDUE = _warning(
+PROBE_OVERDUE = warning(
     "ProbeOverdue",
     "A call to the driver has not come back, or a GPU's calls fail, and it is not yet sure that this lasts",
     "The message names the call. It turns into a fault when it lasts, or passes.",
 )
-NOT_PERMITTED = _warning(
+NOT_PERMITTED = warning(
     "NvmlNotPermitted",
     "The agent is not allowed to ask NVML",
     "The message names the call. The agent's pod must be privileged and see the devices of the driver root. It says nothing "
     "about the GPUs.",
 )
-CALL_REFUSED = _warning(
+CALL_REFUSED = warning(
     "NvmlCallRefused",
     "NVML refuses the agent's way of asking",
     "The message names the call. The driver is too old for this agent, or this is a defect of the agent: report it with "
     "both versions. It says nothing about the GPUs.",
 )
-NVML_SILENT = _warning(
+NVML_SILENT = warning(
     "NvmlSilent",
     "No word of NVML came for a while",
     "Passes within a minute of the agent's start. Where it stays, look at the agent's own log.",
