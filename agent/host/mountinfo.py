@@ -12,6 +12,9 @@ import msgspec
 _LIMIT = 4 * 1024 * 1024
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
+HOST_ROOT = "1/root"
+"""Below the host's /proc: the root of the machine's first process."""
+
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """One mount, the uppermost where several lie on one path."""
@@ -34,7 +37,7 @@ def host_root(proc_root: Path) -> Path:
     Where the agent reads its own /proc and may not look into that process, it is taken to live among them itself. Raises
     OSError where the process cannot be looked at otherwise.
     """
-    root = proc_root / "1/root"
+    root = proc_root / HOST_ROOT
     try:
         root.stat()
     except PermissionError:

@@ -19,6 +19,7 @@ from agent.capture import (
     write,
 )
 from agent.config import parse
+from agent.host.mountinfo import HOST_ROOT
 from checks.check import MachineFacts, discover
 from checks.observation import KernelRecord
 from kube.clock import SYSTEM
@@ -57,8 +58,8 @@ def test_what_people_named_is_in_no_capture(tmp_path: Path) -> None:
     machine.configure(
         '[storage]\nmounts = ["/projects/acme"]\nlocal = ["/scratch-joe"]\n[checks.storage]\nhung_seconds = 0\n'
     )
-    (tmp_path / "proc/1/root/scratch-joe").mkdir(parents=True)
-    (tmp_path / "proc/1/root/projects/acme").mkdir(parents=True)
+    (tmp_path / "proc" / HOST_ROOT / "scratch-joe").mkdir(parents=True)
+    (tmp_path / "proc" / HOST_ROOT / "projects/acme").mkdir(parents=True)
     (tmp_path / "proc/1/mountinfo").write_text(
         "22 1 8:1 / / rw - ext4 /dev/mapper/acme-root rw\n"
         "23 22 0:42 / /projects/acme ro - nfs4 filer.acme.example:/acme ro,addr=fd00::7,username=joe\n"

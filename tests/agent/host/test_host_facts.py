@@ -9,6 +9,7 @@ import pytest
 
 from agent.host.acs import redirecting_bridges
 from agent.host.host_facts import HostReader, clock_is_synchronised
+from agent.host.mountinfo import HOST_ROOT
 from checks.host_reading import FABRIC_MANAGER, KUBELET, PERSISTENCED
 from kube.clock import SYSTEM
 
@@ -18,7 +19,7 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.sys = folder / "proc", folder / "sys"
-        (self.proc / "1/root/run").mkdir(parents=True)
+        (self.proc / HOST_ROOT / "run").mkdir(parents=True)
         (self.sys / "bus/pci/devices").mkdir(parents=True)
         self.kubelet = folder / "kubelet.sock"
         self.reader = HostReader(self.proc, self.sys, self.kubelet, SYSTEM.now, lambda: True)
@@ -103,8 +104,8 @@ def test_services_are_told_by_their_sockets_and_names() -> None:
     with tempfile.TemporaryDirectory(prefix="host-") as folder:
         tree = Tree(Path(folder))
         tree.process(40, "nv-fabricmanage")
-        with listen(tree.kubelet), listen(tree.proc / "1/root/run/crio/crio.sock"):
-            listen(tree.proc / "1/root/run/containerd/containerd.sock").close()
+        with listen(tree.kubelet), listen(tree.proc / HOST_ROOT / "run/crio/crio.sock"):
+            listen(tree.proc / HOST_ROOT / "run/containerd/containerd.sock").close()
             seen = tree.reader.read()
     assert seen.services == {
         FABRIC_MANAGER: True,
