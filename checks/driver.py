@@ -45,7 +45,7 @@ from checks.driver_reasons import (
     UNKNOWN_REASONS,
     WHOLE_REASONS,
 )
-from checks.finding import Finding, Part, PartKind, Reason, Severity
+from checks.finding import NODE, Finding, Part, PartKind, Reason, Severity, has_gpu
 from checks.nvml_error import OnGpu, meaning, told
 from checks.nvml_word import (
     Kind,
@@ -71,7 +71,6 @@ from checks.standing import Standing
 from checks.suspicion import Suspicion, Suspicions
 
 NAME = "driver"
-NODE = Part(kind=PartKind.NODE)
 WHOLE = "nvml"
 BY_NAME = {reason.name: reason for reason in REASONS}
 NOT_SUPPORTED = 3
@@ -339,7 +338,7 @@ CHECK = Check(
     healthy=Healthy(reason="DriverUsable", message="NVML answers, and no GPU asks for anything"),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=DriverMemory,
     runbook=__doc__,
     default_settings={

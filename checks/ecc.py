@@ -33,6 +33,7 @@ then the message leaves out where the error was.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from checks.check import Check, Context, Judgement
@@ -49,7 +50,7 @@ from checks.ecc_reasons import (
     UNREPAIRABLE,
     UNWATCHED,
 )
-from checks.finding import Finding, Part, PartKind, Reason
+from checks.finding import Finding, Part, Reason, has_gpu
 from checks.gpu_health import Ecc, GpuHealth
 from checks.gpu_looks import GpuLooks, LooksMemory, fact, untold
 from checks.nvml_word import not_asked, why_not_asked
@@ -112,13 +113,15 @@ def _uncorrectable(looks: GpuLooks, ecc: Ecc, health: GpuHealth, part: Part) -> 
     if ecc.volatile_uncorrected is None and ecc.aggregate_uncorrected is None and not grown:
         yield _untold(UNCORRECTABLE, health, part)
     else:
-        yield fact(UNCORRECTABLE, part, grown, _where(ecc, sram), _shown(ecc))
+        yield fact(UNCORRECTABLE, part, grown, _where(ecc, sram), partial(_shown, ecc))
     if ecc.volatile_uncorrected is None:
         yield _untold(UNWATCHED, health, part)
     else:
         known = grown or looks.polled.stands(UNCORRECTABLE, part)
         earlier = ecc.volatile_uncorrected > 0 and not known
-        yield fact(UNWATCHED, part, earlier, "uncorrectable errors since the driver was loaded", _shown(ecc))
+        yield fact(
+            UNWATCHED, part, earlier, "uncorrectable errors since the driver was loaded", partial(_shown, ecc)
+        )
 
 
 def _growth(looks: GpuLooks, part: Part, counter: str, value: int | None) -> int:
@@ -150,7 +153,7 @@ def _flags(ecc: Ecc, health: GpuHealth, part: Part) -> Iterator[Word]:
         if flag is None:
             yield _untold(reason, health, part, FLAGS)
         else:
-            yield fact(reason, part, flag, detail, _shown(ecc))
+            yield fact(reason, part, flag, detail, partial(_shown, ecc))
 
 
 def _corrected(
@@ -163,7 +166,7 @@ def _corrected(
     looks.rates.count(key, ecc.volatile_corrected, most=MOST)
     many = looks.rates.grown(key, window_ms) > limit
     detail = f"more than {limit} corrected errors within {window_ms // 60_000} min"
-    yield fact(CORRECTED_RATE, part, many, detail, _shown(ecc))
+    yield fact(CORRECTED_RATE, part, many, detail, partial(_shown, ecc))
 
 
 def _shown(ecc: Ecc) -> tuple[str, ...]:
@@ -183,7 +186,7 @@ CHECK = Check(
     ),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=LooksMemory,
     runbook=__doc__,
     default_settings={

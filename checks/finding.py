@@ -4,6 +4,7 @@ A `Finding` is a value. It is built once, from observations, by a check's pure `
 Names of reasons are stable API: alerts and policies name them, so they are deprecated, never renamed.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -90,6 +91,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, order=True):
             return self.kind + "/" + self.name
         # Joined, since formatting an enumeration costs several times as much, and this is asked a thousand times a look.
         return self.kind + "/" + (self.pci or self.uuid or self.name)
+
+
+NODE = Part(kind=PartKind.NODE)
+"""The node itself, where no part of it is to be named."""
+
+
+def has_gpu(parts: Iterable[Part]) -> bool:
+    """Tell whether a GPU is among these: the classes about GPUs exist where one is."""
+    return any(part.kind is PartKind.GPU for part in parts)
 
 
 class Named(Protocol):

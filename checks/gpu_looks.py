@@ -77,11 +77,13 @@ class GpuLooks:
         return msgspec.structs.replace(judgement, exists=False if nothing_shown else None)
 
 
-def fact(reason: Reason, part: Part, bad: bool, detail: str, evidence: tuple[str, ...] = ()) -> Word:
-    """Give the word for what was read: bad, in these words, or good."""
+def fact(
+    reason: Reason, part: Part, bad: bool, detail: str, evidence: Callable[[], tuple[str, ...]] = tuple
+) -> Word:
+    """Give the word for what was read: bad, in these words, or good, of which no evidence is made."""
     if not bad:
         return Word(said=Said.GOOD, reason=reason, part=part)
-    return Word(said=Said.BAD, reason=reason, part=part, detail=detail, evidence=evidence)
+    return Word(said=Said.BAD, reason=reason, part=part, detail=detail, evidence=evidence())
 
 
 def untold(health: GpuHealth, group: str, reason: Reason, part: Part, what: str) -> Word:

@@ -36,7 +36,7 @@ from checks.check import Check, Context, Judgement, NotEvaluated
 from checks.clearing import Applied, acted_on, newly_cleared, read_back
 from checks.condition import Healthy, Unreadable
 from checks.expected import Expectation, expectation
-from checks.finding import Finding, Part, PartKind
+from checks.finding import NODE, Finding, Part, PartKind, has_gpu
 from checks.gpu_missing_reasons import BUS_UNREAD, COUNT_BELOW, GPU_LOST, NOT_ASKED
 from checks.nvml_error import OnGpu, meaning, told
 from checks.nvml_word import (
@@ -53,7 +53,6 @@ from checks.observation import GpuReading, NvmlRead, Observation
 from checks.standing import Standing
 
 NAME = "gpu_missing"
-NODE = Part(kind=PartKind.NODE)
 MOST_NAMED = 8
 NOBODY_SAYS = (
     "nobody says how many GPUs there should be: neither spec.expected nor the instance type, the label "
@@ -314,7 +313,7 @@ CHECK = Check(
     healthy=Healthy(reason="AllGpusPresent", message="every GPU that should be there is there and answers"),
     reasons=(COUNT_BELOW, GPU_LOST),
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=GpuMissingMemory,
     runbook=__doc__,
     default_settings={

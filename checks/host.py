@@ -27,7 +27,7 @@ import msgspec
 
 from checks.check import Check, Context, Judgement, NotEvaluated
 from checks.condition import Healthy
-from checks.finding import Finding, Part, PartKind, Reason
+from checks.finding import NODE, Finding, Part, PartKind, Reason
 from checks.gpu_health import GpuHealth
 from checks.host_lines import HostLines, Line
 from checks.host_reading import FABRIC_MANAGER, HOST, KUBELET, RUNTIMES, HostRead
@@ -53,7 +53,6 @@ from checks.polled import Polled, PolledMemory, Rule, Said, Word, nobody_looks, 
 from checks.rates import Rates, Series
 
 NAME = "host"
-NODE = Part(kind=PartKind.NODE)
 ON_GPUS = (PERSISTENCE_OFF,)
 ON_NODE = tuple(reason for reason in REASONS if reason not in ON_GPUS)
 PEERMEM = "nvidia_peermem"

@@ -8,6 +8,7 @@ import msgspec
 
 from checks import infiniband_reasons as reasons
 from checks.check import Context, NotEvaluated
+from checks.finding import NODE
 from checks.infiniband_counters import HOUR_S, Counted, count_on, counter_words, efa_words, window_s
 from checks.infiniband_expected import Expected, expected_ports
 from checks.infiniband_links import link_words, links_of
@@ -22,7 +23,6 @@ from checks.infiniband_memory import (
 )
 from checks.infiniband_missing import gone_of, missing_words, without_rdma_words
 from checks.infiniband_ports import (
-    NODE,
     Port,
     bond_words,
     compute_state_words,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from checks import infiniband_reasons as reasons
-from checks.finding import Part
+from checks.finding import NODE, Part
 from checks.infiniband_expected import Expected
 from checks.infiniband_memory import DeviceMemory
-from checks.infiniband_ports import NODE, device_part, not_shown, part_of, words
+from checks.infiniband_ports import device_part, not_shown, part_of, words
 from checks.infiniband_reading import InfinibandRead, PciHca
 from checks.infiniband_roles import For, Role
 from checks.polled import Word

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from checks import infiniband_reasons as reasons
-from checks.finding import Part, PartKind, Reason
+from checks.finding import NODE, Part, PartKind, Reason
 from checks.infiniband_expected import Expected
 from checks.infiniband_memory import PortMemory
 from checks.infiniband_rate import (
@@ -29,7 +29,6 @@ from checks.infiniband_reading import HcaReading, PortReading
 from checks.infiniband_roles import For
 from checks.polled import Said, Word
 
-NODE = Part(kind=PartKind.NODE)
 DISABLED = 3
 FAST_LANE_MBPS = 50_000
 """HDR and faster: the lane speeds that an old kernel has no name for."""

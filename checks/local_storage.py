@@ -35,7 +35,7 @@ import msgspec
 from checks.check import Check, Context, Judgement, NotEvaluated
 from checks.condition import Healthy
 from checks.disk_events import DiskEvents, Event
-from checks.finding import Finding, Part, PartKind
+from checks.finding import NODE, Finding, Part, PartKind
 from checks.local_storage_reasons import (
     FILESYSTEM_NEARLY_FULL,
     FILESYSTEM_READ_ONLY,
@@ -52,7 +52,6 @@ from checks.polled import Polled, PolledMemory, Rule, Said, Word, nobody_looks, 
 from checks.storage_reading import DISKS, DisksRead, MountReading
 
 NAME = "local_storage"
-NODE = Part(kind=PartKind.NODE)
 NEVER_WRITABLE = {"squashfs", "iso9660", "erofs", "cramfs", "romfs", "udf"}
 BROKEN = {
     errno.EIO,

@@ -33,7 +33,7 @@ import msgspec
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
 from checks.fabric import fabric_words, has_no_manager, is_starting
-from checks.finding import Finding, Part, PartKind, Reason
+from checks.finding import NODE, Finding, Part, PartKind, Reason, has_gpu
 from checks.growth import Growth
 from checks.nvlink_errors import error_words
 from checks.nvlink_expected import Seen, expected_of, is_active, remembered
@@ -58,7 +58,6 @@ from checks.polled import Polled, PolledMemory, Rule, Said, Word, restored
 from checks.rates import Rates, Series
 
 NAME = "nvlink"
-NODE = Part(kind=PartKind.NODE)
 DEFAULTS: dict[str, Any] = {
     "down_seconds": 120,
     "boot_grace_seconds": 300,
@@ -225,7 +224,7 @@ CHECK = Check(
     healthy=Healthy(reason="NvLinksHealthy", message="NVLinks and fabric are as they should be"),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=NvLinkMemory,
     runbook=__doc__,
     default_settings=DEFAULTS,

@@ -31,7 +31,7 @@ import msgspec
 
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy, worst_first
-from checks.finding import Finding, Part, PartKind
+from checks.finding import NODE, Finding, PartKind, has_gpu
 from checks.growth import Growth
 from checks.nvml_look import Answered, hear_whole_rounds
 from checks.nvml_word import not_asked, why_not_asked
@@ -57,7 +57,6 @@ from checks.polled import Polled, PolledMemory, Rule, Word, nobody_looks, restor
 from checks.rates import Rates, Series
 
 NAME = "pcie"
-NODE = Part(kind=PartKind.NODE)
 DEFAULTS: dict[str, Any] = {
     "unresponsive_seconds": 60,
     "degraded_seconds": 120,
@@ -257,7 +256,7 @@ CHECK = Check(
     ),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=PcieMemory,
     runbook=__doc__,
     default_settings=DEFAULTS,

@@ -28,11 +28,12 @@ pages count before Ampere alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
-from checks.finding import Finding, Part, PartKind, Reason
+from checks.finding import Finding, Part, Reason, has_gpu
 from checks.gpu_health import GpuHealth, RemappedRows, RetiredPages
 from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown, untold
 from checks.nvml_word import not_asked, why_not_asked
@@ -91,7 +92,7 @@ def _retired(health: GpuHealth, part: Part, settings: dict[str, Any]) -> Iterato
     if pages is None:
         yield from (untold(health, "retired", reason, part, "retired pages") for reason in RETIRING)
         return
-    shown = _shown_pages(pages)
+    shown = partial(_shown_pages, pages)
     yield fact(RETIRED_PENDING, part, pages.pending, "a page waits for the driver to begin anew", shown)
     most, most_double = settings["retired_pages"], settings["retired_double_bit"]
     if max(0, pages.single_bit) + max(0, pages.double_bit) >= most:
@@ -107,7 +108,7 @@ def _remapped(gpu: GpuReading, health: GpuHealth, part: Part, settings: dict[str
     if rows is None:
         yield from (_hidden(gpu, health, reason, part) for reason in REMAPPING)
         return
-    shown = _shown_rows(rows)
+    shown = partial(_shown_rows, rows)
     why = "" if rows.pending or rows.failure or _remaps(rows) else why_zeros_mean_nothing(gpu, rows)
     if why:
         yield from (not_shown(reason, part, why) for reason in REMAPPING)
@@ -188,7 +189,7 @@ CHECK = Check(
     ),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=LooksMemory,
     runbook=__doc__,
     default_settings={

@@ -29,13 +29,14 @@ meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from checks.check import Check, Context, Judgement
 from checks.condition import Healthy
-from checks.finding import Finding, Part, PartKind, Reason
+from checks.finding import Finding, Part, Reason, has_gpu
 from checks.gpu_health import Clocks, GpuHealth
 from checks.gpu_looks import GpuLooks, LooksMemory, fact, not_shown, untold
 from checks.nvml_word import not_asked, why_not_asked
@@ -166,7 +167,7 @@ class _Judging:
         watched = rates.watched_ms(key) >= self._window_ms
         if bad or watched or not self.looks.polled.stands(kind.reason, part):
             detail = f"for more than {percent} % of the last {self._window_ms // 60_000} min"
-            yield fact(kind.reason, part, bad, detail, _shown(clocks))
+            yield fact(kind.reason, part, bad, detail, partial(_shown, clocks))
 
     def _lasted_ms(self, key: str, total_ms: int) -> int:
         """Give how much of the window it lasted since the last round; at first sight nothing.
@@ -210,7 +211,7 @@ class _Judging:
         elif used >= self._settings["busy_percent"] and not reasons & (IDLE | LIMITED):
             percent = self._settings["pinned_percent"]
             detail = f"below {percent} % of the highest clock while it works"
-            yield fact(PINNED, part, now * 100 < percent * most, detail, _shown(clocks))
+            yield fact(PINNED, part, now * 100 < percent * most, detail, partial(_shown, clocks))
 
     def _hot(self, clocks: Clocks, health: GpuHealth, part: Part) -> Word:
         margin = clocks.margin_c
@@ -219,7 +220,9 @@ class _Judging:
         if margin is None:
             return untold(health, "clocks", HOT, part, "how far it is from its highest temperature")
         nearest = self._settings["margin_c"]
-        return fact(HOT, part, margin <= nearest, f"within {nearest} degrees Celsius of it", _shown(clocks))
+        return fact(
+            HOT, part, margin <= nearest, f"within {nearest} degrees Celsius of it", partial(_shown, clocks)
+        )
 
 
 def _rules(settings: dict[str, Any]) -> dict[str, Rule]:
@@ -236,7 +239,7 @@ def _at_once(kind: Kind, clocks: Clocks, health: GpuHealth, part: Part) -> Word:
         return not_shown(kind.reason, part, "a single look cannot tell a slowdown from a change of clocks")
     if clocks.reasons is None:
         return untold(health, "clocks", kind.reason, part, WHY)
-    return fact(kind.reason, part, kind.is_set(clocks.reasons), "at this moment", _shown(clocks))
+    return fact(kind.reason, part, kind.is_set(clocks.reasons), "at this moment", partial(_shown, clocks))
 
 
 def _shown(clocks: Clocks) -> tuple[str, ...]:
@@ -254,7 +257,7 @@ CHECK = Check(
     healthy=Healthy(reason="NotThrottled", message="no GPU is slowed down by heat or power for long"),
     reasons=REASONS,
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=ThrottleMemory,
     runbook=__doc__,
     default_settings={

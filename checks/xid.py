@@ -44,7 +44,7 @@ import msgspec
 from checks.check import Check, Clearing, Context, Judgement
 from checks.clearing import Applied, acted_on, newly_cleared, was_cleared
 from checks.condition import Healthy, Unreadable
-from checks.finding import Finding, Part, PartKind
+from checks.finding import NODE, Finding, Part, has_gpu
 from checks.nvml_word import in_order
 from checks.observation import (
     KERNEL_LOG,
@@ -68,7 +68,7 @@ from checks.xid_reasons import (
 )
 from checks.xid_recovery import RECOVERY_REASONS
 from checks.xid_repeats import ACROSS_PODS
-from checks.xid_story import DEFAULT_SETTINGS, NODE, Joins, Story
+from checks.xid_story import DEFAULT_SETTINGS, Joins, Story
 
 TRIES_BEFORE_UNKNOWN = 3
 WHY_SETTINGS = {
@@ -242,7 +242,7 @@ CHECK = Check(
     healthy=Healthy(reason="NoXidError", message="no XID or SXID that needs action since the node booted"),
     reasons=(*all_reasons(), *RECOVERY_REASONS.values(), ACROSS_PODS),
     judge=judge,
-    applies=lambda parts: any(part.kind is PartKind.GPU for part in parts),
+    applies=has_gpu,
     memory_type=XidMemory,
     runbook=__doc__,
     default_settings=DEFAULT_SETTINGS,

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import msgspec
 
 from checks.check import Context
-from checks.finding import Action, Finding, Part, PartKind, Reason, Severity, Urgency, is_same_part
+from checks.finding import NODE, Action, Finding, Part, PartKind, Reason, Severity, Urgency, is_same_part
 from checks.nvlink4 import is_harmless
 from checks.nvlink4 import where_to_look as look_at
 from checks.observation import KernelRecord, NvmlEvent, NvmlRead, Observation
@@ -53,7 +53,6 @@ MAX_IDENTITIES = 64
 NO_CAUSE = FOLLOWERS | {RECOVERY_CODE}
 OFF_BUS_DETAIL = "fell off the bus without an XID"
 NVML_TOLD = "told by an NVML event, without a line of the kernel log"
-NODE = Part(kind=PartKind.NODE)
 XID_EVENT = 8
 """The bit of an XID among NVML's events (nvmlEventTypeXidCriticalError)."""
 

@@ -3,11 +3,10 @@
 import pytest
 
 from checks.condition import Status
-from checks.finding import Action, Finding, Part, PartKind, Severity
+from checks.finding import NODE, Action, Finding, Part, PartKind, Severity
 from checks.observation import Observation, SourceRead
 from checks.xid import CHECK
 from checks.xid_line import TEXT_LIMIT
-from checks.xid_story import NODE
 from tests.checks.kernel import BOOT, GPU, UUID, at, condition, context, judged, record, was_read, xid
 
 

@@ -6,12 +6,11 @@ from time import process_time
 import pytest
 
 from checks.condition import Status
-from checks.finding import Severity
+from checks.finding import NODE, Severity
 from checks.observation import Observation, RecordsLost, SourceFailed, SourceRead
 from checks.xid import XidMemory, restore
 from checks.xid_ledger import EVIDENCE_LINES, MAX_FINDINGS
 from checks.xid_line import TEXT_LIMIT
-from checks.xid_story import NODE
 from tests.checks.kernel import (
     NEXT_BOOT,
     START,
