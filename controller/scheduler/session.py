@@ -1,0 +1,26 @@
+"""One cycle's world: the snapshot, the rules, the ledger, and what was found out on the way."""
+
+from collections.abc import Callable
+
+from controller.scheduler.ledger import Ledger
+from controller.scheduler.model import Settings, Snapshot, Wait
+from controller.scheduler.rules import Rules
+
+
+class Session:
+    """What every step of a cycle is given.
+
+    `waits`: the newest reason why each job waits, by job id. `started`: jobs that began to run in this cycle. `exhausted`:
+    the actions whose search ran out of steps or time. `ms` counts milliseconds from an origin of its own and only bounds
+    a search; a replay is given a clock that stands still, and is bounded by steps alone.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: Rules, ledger: Ledger, ms: Callable[[], int]) -> None:
+        self.snapshot = snapshot
+        self.settings: Settings = snapshot.settings
+        self.rules = rules
+        self.ledger = ledger
+        self.ms = ms
+        self.waits: dict[str, Wait] = {}
+        self.started: list[str] = []
+        self.exhausted: list[str] = []

@@ -1,0 +1,187 @@
+"""What changes during a cycle: slotted objects, so that a million small steps stay cheap.
+
+Only `ledger.Ledger` writes to them (and `queues` to QueueState's numbers on its behalf); everybody else reads. They refer to
+each other directly; the frozen value each was made of is its `spec`.
+"""
+
+from controller.scheduler.amounts import Amounts
+from controller.scheduler.model import Gpu, Job, Node, Queue, SubGroup, Task, TaskStatus
+
+
+class QueueState:
+    """A queue's numbers, each a list in the order of `amounts.RESOURCES`.
+
+    `allocated` counts ACTIVE_USED tasks of its whole subtree, `requested` those and the pending ones that are not gated.
+    `path` runs from the root to itself.
+    """
+
+    __slots__ = (
+        "allocated",
+        "allocated_np",
+        "children",
+        "deserved",
+        "fair_share",
+        "limit",
+        "name",
+        "parent",
+        "path",
+        "requested",
+        "spec",
+        "usage",
+        "weight",
+    )
+
+    def __init__(self, spec: Queue, parent: "QueueState | None") -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.parent = parent
+        self.children: list[QueueState] = []
+        self.path: tuple[QueueState, ...] = (*(parent.path if parent else ()), self)
+        self.deserved = [quota.deserved for quota in spec.quotas]
+        self.limit = [quota.limit for quota in spec.quotas]
+        self.weight = [quota.weight for quota in spec.quotas]
+        self.usage = list(spec.usage)
+        self.fair_share = [0, 0, 0]
+        self.allocated = [0, 0, 0]
+        self.allocated_np = [0, 0, 0]
+        self.requested = [0, 0, 0]
+        if parent is not None:
+            parent.children.append(self)
+
+
+class DeviceState:
+    """One card as pods share it. Free now: 1000 - used_milli and mib - used_mib. Free later: that + releasing - claimed.
+
+    `used` includes what is being released; `releasing` is that part of it; `claimed` is what pipelined shared tasks want.
+    `open` = a new pod may be given it (healthy and offered). `counts` = it is part of the node's capacity (not proven sick).
+    """
+
+    __slots__ = (
+        "claimed_mib",
+        "claimed_milli",
+        "counts",
+        "index",
+        "mib",
+        "node",
+        "open",
+        "releasing_mib",
+        "releasing_milli",
+        "spec",
+        "used_mib",
+        "used_milli",
+        "uuid",
+    )
+
+    def __init__(self, spec: Gpu, node: "NodeState") -> None:
+        self.spec = spec
+        self.node = node
+        self.uuid = spec.uuid
+        self.index = spec.index
+        self.mib = spec.memory_mib
+        self.open = False
+        self.counts = False
+        self.used_milli = self.used_mib = 0
+        self.releasing_milli = self.releasing_mib = 0
+        self.claimed_milli = self.claimed_mib = 0
+
+
+class NodeState:
+    """One node's free and releasing amounts.
+
+    `idle_*` is free now; `releasing_*` is what is being released less what pipelined tasks claim of it, and may be negative
+    where a claim waits for something idle. `idle_gpus`: whole cards that a new pod may be given now. `other` counters by
+    extended resource name, MIG profiles among them under their full resource name. `tasks`: what is on it, by task id,
+    pipelined ones included. `version` goes up with every change.
+    """
+
+    __slots__ = (
+        "devices",
+        "idle_cpu",
+        "idle_gpus",
+        "idle_memory",
+        "idle_other",
+        "idle_pods",
+        "index",
+        "name",
+        "releasing_cpu",
+        "releasing_gpus",
+        "releasing_memory",
+        "releasing_other",
+        "releasing_pods",
+        "spec",
+        "tasks",
+        "version",
+    )
+
+    def __init__(self, spec: Node, index: int) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.index = index
+        self.devices: tuple[DeviceState, ...] = tuple(DeviceState(gpu, self) for gpu in spec.gpus)
+        self.idle_cpu, self.idle_memory, self.idle_pods, self.idle_gpus = 0, 0, 0, 0
+        self.releasing_cpu, self.releasing_memory, self.releasing_pods, self.releasing_gpus = 0, 0, 0, 0
+        self.idle_other: dict[str, int] = {}
+        self.releasing_other: dict[str, int] = {}
+        self.tasks: dict[str, TaskState] = {}
+        self.version = 0
+
+
+class TaskState:
+    """One pod. `devices`: the cards it holds or, shared and pipelined, claims; `milli`, `mib` on each of them.
+
+    `amounts` is what it counts for its queue. `evicted`: why this cycle evicts it, "" = it does not (it may be Pipelined
+    elsewhere besides: it is moved). `claim_devices`: what its ResourceClaims got, (claim id, device ids).
+    """
+
+    __slots__ = (
+        "amounts",
+        "claim_devices",
+        "devices",
+        "evicted",
+        "id",
+        "job",
+        "mib",
+        "milli",
+        "node",
+        "spec",
+        "status",
+    )
+
+    def __init__(self, spec: Task, job: "JobState | None") -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.job = job
+        self.status: TaskStatus = spec.status
+        self.node: NodeState | None = None
+        self.devices: tuple[DeviceState, ...] = ()
+        self.milli = self.mib = 0
+        self.amounts: Amounts = (0, 0, 0)
+        self.evicted = ""
+        self.claim_devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class PodSetState:
+    """A leaf subgroup and its pods. `held` = how many of them are ACTIVE_USED, kept by the ledger."""
+
+    __slots__ = ("held", "min_available", "name", "tasks")
+
+    def __init__(self, name: str, min_available: int) -> None:
+        self.name = name
+        self.min_available = min_available
+        self.tasks: list[TaskState] = []
+        self.held = 0
+
+
+class JobState:
+    """A pod group. `tasks` in a stable order; `pod_sets` by name, leaves of `root`. `version` goes up with every change."""
+
+    __slots__ = ("id", "pod_sets", "queue", "root", "spec", "tasks", "version")
+
+    def __init__(self, spec: Job, queue: QueueState | None) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.queue = queue
+        self.root: SubGroup = spec.root
+        self.tasks: list[TaskState] = []
+        self.pod_sets: dict[str, PodSetState] = {}
+        self.version = 0
