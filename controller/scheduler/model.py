@@ -23,6 +23,8 @@ class TaskStatus(StrEnum):
     """Where a pod stands, in KAI's words.
 
     Allocated and Pipelined exist only inside a cycle: placed on free resources, or on such as are still being released.
+    StuckInReleasing: told to end too long ago to be believed; it holds its resources on the node and releases none, so that
+    nothing is pipelined onto them, is no victim, and counts for no queue.
     """
 
     PENDING = "Pending"
@@ -33,6 +35,7 @@ class TaskStatus(StrEnum):
     BOUND = "Bound"
     RUNNING = "Running"
     RELEASING = "Releasing"
+    STUCK = "StuckInReleasing"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
@@ -42,7 +45,7 @@ HOLDING = frozenset({TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND,
 """Statuses that hold resources and mean to keep them."""
 ACTIVE_USED = HOLDING | {TaskStatus.PIPELINED}
 """Statuses that count as allocated to their queue: they hold, or have a claim on what is being released."""
-ALIVE = ACTIVE_USED | {TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.RELEASING}
+ALIVE = ACTIVE_USED | {TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.RELEASING, TaskStatus.STUCK}
 """Statuses that may still use a GPU."""
 
 
@@ -317,7 +320,8 @@ class Node(Value, frozen=True, kw_only=True):
     `no_new_gpu`: why it takes no new pod with a GPU while others stay (an unfenced sick card, say). `no_multi_gpu`,
     `no_multi_node`, `avoid`: why pods of several GPUs, pods with RDMA and gangs over several nodes, or any pod where another
     node would do, are kept off; "" = they are not. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as
-    `gpus` has (`believe_device_count`). `mig`: instances by profile in all. `cordoned` and `taints` are Kubernetes' own.
+    `gpus` has (`believe_device_count`). `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG
+    instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are Kubernetes' own.
     """
 
     name: str
@@ -338,6 +342,7 @@ class Node(Value, frozen=True, kw_only=True):
     whole_gpus: int | None = None
     mig: dict[str, int] = {}
     mig_strategy: str = ""
+    no_new_mig: str = ""
     gpu_memory_known: bool = True
 
 
