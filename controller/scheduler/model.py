@@ -321,7 +321,8 @@ class Node(Value, frozen=True, kw_only=True):
     `no_multi_node`, `avoid`: why pods of several GPUs, pods with RDMA and gangs over several nodes, or any pod where another
     node would do, are kept off; "" = they are not. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as
     `gpus` has (`believe_device_count`). `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG
-    instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are Kubernetes' own.
+    instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are
+    Kubernetes' own.
     """
 
     name: str
