@@ -5,6 +5,7 @@ from collections.abc import Callable
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import Settings, Snapshot, Wait
 from controller.scheduler.rules import Rules
+from controller.scheduler.state import TaskState
 
 
 class Session:
@@ -12,7 +13,8 @@ class Session:
 
     `waits`: the newest reason why each job waits, by job id. `started`: jobs that began to run in this cycle. `exhausted`:
     the actions whose search ran out of steps or time. `ms` counts milliseconds from an origin of its own and only bounds
-    a search; a replay is given a clock that stands still, and is bounded by steps alone.
+    a search; a replay is given a clock that stands still, and is bounded by steps alone. `to_place` is a memory of
+    `gangs.tasks_to_place`: by job id and kind of try, for one version of the job.
     """
 
     def __init__(self, snapshot: Snapshot, rules: Rules, ledger: Ledger, ms: Callable[[], int]) -> None:
@@ -24,3 +26,4 @@ class Session:
         self.waits: dict[str, Wait] = {}
         self.started: list[str] = []
         self.exhausted: list[str] = []
+        self.to_place: dict[tuple[str, bool], tuple[int, list[TaskState]]] = {}

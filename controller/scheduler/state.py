@@ -185,3 +185,20 @@ class JobState:
         self.tasks: list[TaskState] = []
         self.pod_sets: dict[str, PodSetState] = {}
         self.version = 0
+
+
+class NodeSet:
+    """Nodes that a job or subgroup may use, by `NodeState.index`.
+
+    `key` stands for the content in caches: in one cycle equal keys mean equal nodes and scores. `scores`: 0 to 10 for a node
+    by the domain of the preferred topology level, 10 = best; empty = no preference.
+    """
+
+    __slots__ = ("key", "nodes", "scores")
+
+    def __init__(
+        self, key: tuple[str, ...], nodes: frozenset[int], scores: dict[int, int] | None = None
+    ) -> None:
+        self.key = key
+        self.nodes = nodes
+        self.scores = scores or {}
