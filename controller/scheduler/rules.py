@@ -26,6 +26,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     topology_spread: bool = True
     terminating_frees_affinity: bool = True
     gang_survives_success: bool = True
+    share_what_is_free: bool = True
+    stay_on_card: bool = True
+    allocated_leaves_with_total: bool = True
 
 
 REASONS: dict[str, str] = {
@@ -69,6 +72,18 @@ REASONS: dict[str, str] = {
     "terminating_frees_affinity": "a pod that ends no longer blocks anti-affinity (KAI issue 2115)",
     "gang_survives_success": (
         "members that succeeded count as done, and a member lost besides still makes the gang stale (KAI issue 2022)"
+    ),
+    "share_what_is_free": (
+        "a shared pod takes a card that has room now before a fuller one whose room is still being released: KAI waits for"
+        " the fuller one"
+    ),
+    "stay_on_card": (
+        "a pod whose place after a simulated eviction is the card that it is on stays: KAI evicts it to the same card, under"
+        " a new group's name"
+    ),
+    "allocated_leaves_with_total": (
+        "what runs on a node that is no capacity leaves `allocated` with it: in KAI a cordon makes the queue look over-served,"
+        " and it is reclaimed from elsewhere"
     ),
 }
 
