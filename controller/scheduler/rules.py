@@ -82,8 +82,8 @@ REASONS: dict[str, str] = {
         " a new group's name"
     ),
     "allocated_leaves_with_total": (
-        "what runs on a node that is no capacity leaves `allocated` with it: in KAI a cordon makes the queue look over-served,"
-        " and it is reclaimed from elsewhere"
+        "what runs on a node that is no capacity leaves `allocated` with it: in KAI a cordon makes the queue look"
+        " over-served, and it is reclaimed from elsewhere"
     ),
 }
 
