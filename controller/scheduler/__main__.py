@@ -1,0 +1,89 @@
+"""nodemend-scheduler: what the scheduler would do, without a cluster.
+
+`replay SNAPSHOT` plans one cycle of a saved snapshot; `conformance DIR` runs cases of KAI's conformance suite.
+Exit codes: 0 done, 1 a case failed, 2 bad use or a file that cannot be read.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from controller.scheduler.conformance import FileVerdicts, run_folder
+from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
+
+PROGRAM = "nodemend-scheduler"
+MODES = {"default": DEFAULT, "compatible": COMPATIBLE}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; give its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except BrokenPipeError:
+        # `| head` closed the pipe; point stdout elsewhere, or the interpreter complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    if not options.folder.is_dir():
+        return _bad(f"{options.folder} is no folder")
+    found = run_folder(options.folder, MODES[options.mode], options.only)
+    for file in found.values():
+        for line in file.lines:
+            print(line)
+    print(_summary(found))
+    if options.json is not None:
+        report = {"files": {name: _counts(file) for name, file in found.items()}}
+        try:
+            options.json.write_text(json.dumps(report, indent=2) + "\n")
+        except OSError as error:
+            return _bad(f"{options.json} cannot be written: {error.strerror}")
+    return 1 if any(file.failed for file in found.values()) else 0
+
+
+def _counts(file: FileVerdicts) -> dict[str, object]:
+    return {"passed": file.passed, "failed": file.failed, "differs": file.differs}
+
+
+def _summary(found: dict[str, FileVerdicts]) -> str:
+    files = found.values()
+    passed, failed, differs = (
+        sum(file.passed for file in files),
+        sum(len(file.failed) for file in files),
+        sum(len(file.differs) for file in files),
+    )
+    return f"{len(found)} files: {passed} passed, {failed} failed, {differs} differ"
+
+
+def _bad(message: str) -> int:
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="What the scheduler would do, without a cluster."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    conformance = commands.add_parser("conformance", help="run every case of a folder")
+    conformance.add_argument("folder", type=Path, metavar="DIR", help="folder of case files (*.json)")
+    conformance.add_argument("--only", default="", help="only files, or cases, whose name begins so")
+    conformance.set_defaults(command=_conformance)
+    for command in (conformance,):
+        command.add_argument(
+            "--mode",
+            choices=sorted(MODES),
+            default="default",
+            help="whose rules decide: ours, or KAI's throughout",
+        )
+    conformance.add_argument("--json", type=Path, metavar="FILE", help="write the counts here too")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

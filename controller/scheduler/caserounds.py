@@ -1,0 +1,85 @@
+"""The rounds of a case: plan, take the plan for done, step on. Pure.
+
+The step between two rounds is the suite's: what was bound runs, what was pipelined or evicted is pending again.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from controller.scheduler.casefile import Standing, claim_id, first_standings, held, snapshot_of, task_id
+from controller.scheduler.casewords import Case
+from controller.scheduler.model import Plan, TaskStatus
+from controller.scheduler.rules import Rules
+
+if TYPE_CHECKING:
+    from controller.scheduler.session import Session
+
+Act: TypeAlias = "Callable[[Session], None]"
+
+
+class Rounds:
+    """One case on its way. `standings`: where each pod stands by now; `calls`: binds, evictions and pipelines so far."""
+
+    def __init__(self, case: Case, rules: Rules, acts: tuple[Act, ...]) -> None:
+        self.case = case
+        self.number = 0
+        self.standings = first_standings(case)
+        self.calls = {"binds": 0, "evictions": 0, "pipelines": 0}
+        self.plan = Plan()
+        self.started: set[str] = set()
+        self._rules = rules
+        self._acts = acts
+        self._claims = {
+            claim_id(claim.namespace, claim.name): held(claim) for claim in case.dra.resource_claims
+        }
+        self._stays = {
+            task_id(job, index)
+            for job in case.jobs
+            if job.stays_releasing_between_rounds
+            for index in range(len(job.tasks))
+        }
+
+    def act(self) -> None:
+        """Plan once, and put every pod where the plan has it."""
+        from controller.scheduler.cycle import run_cycle
+
+        snapshot = snapshot_of(self.case, self.standings, started=self.started, claims=self._claims)
+        # A clock that stands still: only the steps bound a search, so that a case comes out alike on every machine.
+        self.plan = plan = run_cycle(snapshot, self._rules, ms=lambda: 0, actions=self._acts)
+        self.number += 1
+        self.started |= set(plan.started)
+        for eviction in plan.evictions:
+            stood = self.standings[eviction.task]
+            self.standings[eviction.task] = Standing(TaskStatus.RELEASING, stood.node, stood.gpus)
+        for place in plan.pipelined:
+            self.standings[place.task] = Standing(TaskStatus.PIPELINED, place.node, place.gpus)
+        for bind in plan.binds:
+            self.standings[bind.task] = Standing(TaskStatus.BINDING, bind.node, bind.gpus)
+            for claim, devices in bind.devices:
+                self._reserve(claim, devices, bind.task)
+        self.calls["binds"] += len(plan.binds)
+        self.calls["evictions"] += len(plan.evictions)
+        self.calls["pipelines"] += len(plan.pipelined)
+
+    def step(self) -> None:
+        """Go on to the next round."""
+        for name, stood in self.standings.items():
+            if stood.status == TaskStatus.BINDING:
+                self.standings[name] = Standing(TaskStatus.RUNNING, stood.node, stood.gpus)
+            elif stood.status == TaskStatus.PIPELINED or self._is_gone(name, stood):
+                self.standings[name] = Standing(TaskStatus.PENDING)
+                self._release(name)
+
+    def _is_gone(self, name: str, stood: Standing) -> bool:
+        return stood.status == TaskStatus.RELEASING and name not in self._stays
+
+    def _reserve(self, claim: str, devices: tuple[str, ...], task: str) -> None:
+        _, pods = self._claims[claim]
+        self._claims[claim] = devices, (*(pod for pod in pods if pod != task), task)
+
+    def _release(self, task: str) -> None:
+        """Let go of the claims of a pod that ended: whoever was the last gives the devices back, as Kubernetes does."""
+        for claim, (devices, pods) in self._claims.items():
+            if task in pods:
+                left = tuple(pod for pod in pods if pod != task)
+                self._claims[claim] = devices if left else (), left
