@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.scheduler.conformance import FileVerdicts, run_folder
-from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
+from controller.scheduler.rules import COMPATIBLE, DEFAULT
 
 PROGRAM = "nodemend-scheduler"
 MODES = {"default": DEFAULT, "compatible": COMPATIBLE}
