@@ -12,13 +12,16 @@ class QueueState:
     """A queue's numbers, each a list in the order of `amounts.RESOURCES`.
 
     `allocated` counts ACTIVE_USED tasks of its whole subtree, `requested` those and the pending ones that are not gated.
-    `path` runs from the root to itself.
+    `path` runs from the root to itself. `by_model`: milli-GPU held of each model that it has a quota for, and how much of
+    that by jobs that are not preemptible; `counts_models`: whether it or a queue above it has such a quota.
     """
 
     __slots__ = (
         "allocated",
         "allocated_np",
+        "by_model",
         "children",
+        "counts_models",
         "deserved",
         "fair_share",
         "limit",
@@ -45,6 +48,8 @@ class QueueState:
         self.allocated = [0, 0, 0]
         self.allocated_np = [0, 0, 0]
         self.requested = [0, 0, 0]
+        self.by_model: dict[str, list[int]] = {model: [0, 0] for model, _quota in spec.models}
+        self.counts_models = any(state.by_model for state in self.path)
         if parent is not None:
             parent.children.append(self)
 

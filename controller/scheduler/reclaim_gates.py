@@ -1,0 +1,193 @@
+"""Who may take back from whom: gates before a search, and the test of a whole set of victims (kai.md 3.5). Pure.
+
+"Within" always means GPU, CPU and memory together. Two queues are compared where their paths from the root part.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from controller.scheduler.amounts import RESOURCES, UNLIMITED, Amounts, within
+from controller.scheduler.queues import allocatable
+from controller.scheduler.rules import Rules
+from controller.scheduler.state import QueueState
+
+_MILLI = 1000
+
+
+class Strategy(StrEnum):
+    """Why something may be taken from a queue: it holds more than its fair share, or than its quota while another lacks."""
+
+    MAINTAIN_FAIR_SHARE = "maintain_fair_share"
+    GUARANTEE_DESERVED_QUOTA = "guarantee_deserved_quota"
+
+
+def may_reclaim(queue: QueueState, amounts: Amounts, preemptible: bool) -> bool:
+    """Tell whether a job may start to reclaim at all: its queue stays within its fair share, and, where the job is not
+    preemptible, what is not preemptible stays within the quota."""
+    if not _fits(queue.allocated, amounts, queue.fair_share):
+        return False
+    return preemptible or _fits(queue.allocated_np, amounts, queue.deserved)
+
+
+def level(reclaimer: QueueState, victim: QueueState) -> tuple[QueueState, QueueState]:
+    """The two queues at which the paths part, the last ones compared where neither path parts."""
+    ours, theirs = reclaimer, victim
+    for ours, theirs in zip(reclaimer.path, victim.path, strict=False):
+        if ours is not theirs:
+            break
+    return ours, theirs
+
+
+def may_be_victim(reclaimer: QueueState, amounts: Amounts, victim: QueueState) -> bool:
+    """Tell whether a queue's jobs may be candidates at all.
+
+    A reclaimer that stays within its quota may look at a queue above its quota in something that it asks for, or below it
+    in none; any other only at a queue above its allocatable share.
+    """
+    ours, theirs = level(reclaimer, victim)
+    if not _fits(ours.allocated, amounts, ours.deserved):
+        return _is_over_allocatable(theirs, theirs.allocated)
+    below = False
+    for resource in RESOURCES:
+        held, quota = theirs.allocated[resource], theirs.deserved[resource]
+        if amounts[resource] <= 0 or quota == UNLIMITED:
+            continue
+        if held > quota:
+            return True
+        below = below or held < quota
+    return not below
+
+
+def allows(
+    strategy: Strategy, reclaimer: QueueState, amounts: Amounts, victim: QueueState, remaining: Sequence[int]
+) -> bool:
+    """Tell whether a strategy lets a job be taken from a queue that still holds `remaining`, the job included.
+
+    Both queues are those at which the paths part (`level`).
+    """
+    if strategy is Strategy.MAINTAIN_FAIR_SHARE:
+        return _is_over_allocatable(victim, remaining)
+    return _fits(reclaimer.allocated, amounts, reclaimer.deserved) and not _all_within(
+        remaining, victim.deserved
+    )
+
+
+def scenario_allowed(
+    reclaimer: QueueState,
+    amounts: Amounts,
+    preemptible: bool,
+    victims: Iterable[tuple[QueueState, list[Amounts]]],
+    saturation_milli: int,
+    rules: Rules,
+    spare_quota: bool = False,
+) -> bool:
+    """Tell whether all these victims together may be taken for a job; victims in the order in which they are taken.
+
+    Numbers of the queues are those before anything was evicted. Rule `test_after_subtraction`: no victim may take its queue
+    from at or above its quota to below it, at any level below the common ancestor, unless the reclaimer itself stays
+    within its quota; with `spare_quota` not even then. A search tries with it first and without it as the last resort,
+    so that a quota which one indivisible job of others blocks can still be had.
+    """
+    remaining: dict[str, list[int]] = {}
+    involved: dict[str, set[int]] = {}
+    states: dict[str, QueueState] = {}
+    for queue, jobs in victims:
+        ours, theirs = level(reclaimer, queue)
+        entitled = _fits(ours.allocated, amounts, ours.deserved)
+        guarded = rules.test_after_subtraction and (spare_quota or not entitled)
+        below = queue.path[queue.path.index(theirs) :]
+        for state in queue.path:
+            states[state.name] = state
+            remaining.setdefault(state.name, list(state.allocated))
+            involved.setdefault(state.name, set()).update(r for job in jobs for r in RESOURCES if job[r] > 0)
+        for job in jobs:
+            if not any(
+                allows(strategy, ours, amounts, theirs, remaining[theirs.name]) for strategy in Strategy
+            ):
+                return False
+            if guarded and any(_falls_below_quota(state, remaining[state.name], job) for state in below):
+                return False
+            for state in queue.path:
+                held = remaining[state.name]
+                for resource in RESOURCES:
+                    held[resource] -= job[resource]
+    siblings = [(states[name], held, involved[name]) for name, held in remaining.items()]
+    return _stays_within_bounds(reclaimer, amounts, preemptible, siblings, remaining, saturation_milli)
+
+
+def falls_below_quota(victims: Iterable[tuple[QueueState, list[Amounts]]]) -> tuple[str, ...]:
+    """Name the queues that these victims take from at or above their quota to below it, for the cost of a victim set."""
+    remaining: dict[str, list[int]] = {}
+    fallen: dict[str, None] = {}
+    for queue, jobs in victims:
+        for state in queue.path:
+            held = remaining.setdefault(state.name, list(state.allocated))
+            for job in jobs:
+                if _falls_below_quota(state, held, job):
+                    fallen[state.name] = None
+                for resource in RESOURCES:
+                    held[resource] -= job[resource]
+    return tuple(fallen)
+
+
+def _falls_below_quota(state: QueueState, held: Sequence[int], job: Amounts) -> bool:
+    """Tell whether a queue at or above its quota would be below it without the job, in anything that the job holds."""
+    for resource in RESOURCES:
+        quota = state.deserved[resource]
+        if (
+            job[resource] > 0
+            and quota != UNLIMITED
+            and held[resource] >= quota > held[resource] - job[resource]
+        ):
+            return True
+    return False
+
+
+def _stays_within_bounds(
+    reclaimer: QueueState,
+    amounts: Amounts,
+    preemptible: bool,
+    siblings: list[tuple[QueueState, list[int], set[int]]],
+    remaining: dict[str, list[int]],
+    saturation_milli: int,
+) -> bool:
+    """Tell whether the reclaimer's queues, from the leaf up, end no fuller in proportion than siblings that give, once they
+    are above their fair share themselves; and within their quota with what is not preemptible."""
+    asked = {resource for resource in RESOURCES if amounts[resource] > 0}
+    for ours in reversed(reclaimer.path):
+        before = remaining.get(ours.name, ours.allocated)
+        held = [before[resource] + amounts[resource] for resource in RESOURCES]
+        for sibling, left, given in siblings:
+            if sibling.parent is not ours.parent or sibling is ours:
+                continue
+            if any(
+                _is_fuller(held[r], ours.fair_share[r], left[r], sibling.fair_share[r], saturation_milli)
+                for r in sorted(given | asked)
+            ):
+                return False
+        if not preemptible and not _fits(ours.allocated_np, amounts, ours.deserved):
+            return False
+    return True
+
+
+def _is_fuller(held: int, fair: int, left: int, sibling_fair: int, saturation_milli: int) -> bool:
+    """Tell whether a queue above its fair share is, times the saturation, at least as full as a sibling that has one."""
+    if fair == UNLIMITED or held <= fair or sibling_fair <= 0:
+        return False
+    return held * saturation_milli * sibling_fair >= left * fair * _MILLI
+
+
+def _fits(held: Sequence[int], amounts: Amounts, bounds: Sequence[int]) -> bool:
+    return (
+        within(held[0] + amounts[0], bounds[0])
+        and within(held[1] + amounts[1], bounds[1])
+        and within(held[2] + amounts[2], bounds[2])
+    )
+
+
+def _all_within(held: Sequence[int], bounds: Sequence[int]) -> bool:
+    return within(held[0], bounds[0]) and within(held[1], bounds[1]) and within(held[2], bounds[2])
+
+
+def _is_over_allocatable(queue: QueueState, held: Sequence[int]) -> bool:
+    return not all(within(held[resource], allocatable(queue, resource)) for resource in RESOURCES)
