@@ -17,7 +17,9 @@ class Refusal(NamedTuple):
     queue: str
 
 
-def why_not(queue: QueueState, amounts: Amounts, preemptible: bool, model: str = "") -> Refusal | None:
+def why_not(
+    queue: QueueState, amounts: Amounts, preemptible: bool, model: str = ""
+) -> tuple[str, str] | None:
     """Say why a queue may not take so much more, as a code of KAI's and a message; None = it may.
 
     The limit holds for everything, the quota for what is not preemptible: nobody could take it back. Both hold at the
@@ -25,16 +27,18 @@ def why_not(queue: QueueState, amounts: Amounts, preemptible: bool, model: str =
     on the node; where a queue on the way has a quota for it, that holds besides (rule `quota_per_model`: pass a model
     only where it is on). A model that a queue does not name is bound by its GPU quota alone.
     """
-    return (
-        _why_over_limit(queue, amounts)
-        or why_not_quota(queue, amounts, preemptible)
+    refusal = (
+        why_over_limit(queue, amounts)
+        or why_over_quota(queue, amounts, preemptible)
         or (
             _why_not_model(queue, amounts[GPU], preemptible, model) if model and queue.counts_models else None
         )
     )
+    return None if refusal is None else (refusal.code, refusal.message)
 
 
-def _why_over_limit(queue: QueueState, amounts: Amounts) -> Refusal | None:
+def why_over_limit(queue: QueueState, amounts: Amounts) -> Refusal | None:
+    """Say which queue on the way up would be over its limit, or None."""
     for state in reversed(queue.path):
         for resource in RESOURCES:
             asked, limit = amounts[resource], state.limit[resource]
@@ -51,7 +55,7 @@ def _why_over_limit(queue: QueueState, amounts: Amounts) -> Refusal | None:
     return None
 
 
-def why_not_quota(queue: QueueState, amounts: Amounts, preemptible: bool) -> Refusal | None:
+def why_over_quota(queue: QueueState, amounts: Amounts, preemptible: bool) -> Refusal | None:
     """Say why something not preemptible may not go beyond the quota, or None; the limit is not looked at."""
     if preemptible:
         return None

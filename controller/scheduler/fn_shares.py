@@ -151,9 +151,8 @@ def _reclaimable(record: Record, rules: Rules) -> Any:
 
 def _capacity(record: Record, _rules: Rules) -> Any:
     queue, asked = _tree(record["queues"])[record["queue"]], _amounts(record["requested"])
-    quota_only = record["checks"] == "non_preemptible_quota"
-    check = capacity.why_not_quota if quota_only else capacity.why_not
-    refusal = check(queue, asked, record["preemptible"])
+    refusal = None if record["checks"] == "non_preemptible_quota" else capacity.why_over_limit(queue, asked)
+    refusal = refusal or capacity.why_over_quota(queue, asked, record["preemptible"])
     if refusal is None:
         return {"schedulable": True, "reason": ""}
     return {"schedulable": False, "reason": refusal.code, "queue": refusal.queue}

@@ -83,88 +83,98 @@ def scenario_allowed(
 ) -> bool:
     """Tell whether all these victims together may be taken for a job; victims in the order in which they are taken.
 
-    Numbers of the queues are those before anything was evicted. Rule `test_after_subtraction`: no victim may take its queue
-    from at or above its quota to below it, at any level below the common ancestor, unless the reclaimer itself stays
+    Numbers of the queues are those before anything was evicted. Rule `test_after_subtraction`: the victims may take no queue
+    from at or above its quota to below it, at any level below the common ancestor, unless the reclaimer itself ends
     within its quota; with `spare_quota` not even then. A search tries with it first and without it as the last resort,
     so that a quota which one indivisible job of others blocks can still be had.
     """
-    remaining: dict[str, list[int]] = {}
-    involved: dict[str, set[int]] = {}
-    states: dict[str, QueueState] = {}
+    taken = _Taken()
+    parted: list[tuple[QueueState, QueueState, QueueState]] = []
     for queue, jobs in victims:
         ours, theirs = level(reclaimer, queue)
-        entitled = _fits(ours.allocated, amounts, ours.deserved)
-        guarded = rules.test_after_subtraction and (spare_quota or not entitled)
-        below = queue.path[queue.path.index(theirs) :]
-        for state in queue.path:
-            states[state.name] = state
-            remaining.setdefault(state.name, list(state.allocated))
-            involved.setdefault(state.name, set()).update(r for job in jobs for r in RESOURCES if job[r] > 0)
+        parted.append((ours, theirs, queue))
         for job in jobs:
-            if not any(
-                allows(strategy, ours, amounts, theirs, remaining[theirs.name]) for strategy in Strategy
-            ):
+            left = taken.left(theirs)
+            if not any(allows(strategy, ours, amounts, theirs, left) for strategy in Strategy):
                 return False
-            if guarded and any(_falls_below_quota(state, remaining[state.name], job) for state in below):
+            taken.take(queue, job)
+    if rules.test_after_subtraction:
+        for ours, theirs, queue in parted:
+            entitled = not spare_quota and _fits(taken.left(ours), amounts, ours.deserved)
+            below = queue.path[queue.path.index(theirs) :]
+            if not entitled and any(taken.fell_below_quota(state) for state in below):
                 return False
-            for state in queue.path:
-                held = remaining[state.name]
-                for resource in RESOURCES:
-                    held[resource] -= job[resource]
-    siblings = [(states[name], held, involved[name]) for name, held in remaining.items()]
-    return _stays_within_bounds(reclaimer, amounts, preemptible, siblings, remaining, saturation_milli)
+    return _stays_within_bounds(reclaimer, amounts, preemptible, taken, saturation_milli)
 
 
 def falls_below_quota(victims: Iterable[tuple[QueueState, list[Amounts]]]) -> tuple[str, ...]:
     """Name the queues that these victims take from at or above their quota to below it, for the cost of a victim set."""
-    remaining: dict[str, list[int]] = {}
-    fallen: dict[str, None] = {}
+    taken = _Taken()
     for queue, jobs in victims:
+        for job in jobs:
+            taken.take(queue, job)
+    return tuple(state.name for state in taken.states if taken.fell_below_quota(state))
+
+
+class _Taken:
+    """What queues would still hold after victims are gone, and in which resources something was taken of them."""
+
+    __slots__ = ("_involved", "_left", "states")
+
+    def __init__(self) -> None:
+        self.states: list[QueueState] = []
+        self._left: dict[str, list[int]] = {}
+        self._involved: dict[str, list[bool]] = {}
+
+    def take(self, queue: QueueState, job: Amounts) -> None:
         for state in queue.path:
-            held = remaining.setdefault(state.name, list(state.allocated))
-            for job in jobs:
-                if _falls_below_quota(state, held, job):
-                    fallen[state.name] = None
-                for resource in RESOURCES:
-                    held[resource] -= job[resource]
-    return tuple(fallen)
+            if state.name not in self._left:
+                self.states.append(state)
+                self._left[state.name] = list(state.allocated)
+                self._involved[state.name] = [False, False, False]
+            left, involved = self._left[state.name], self._involved[state.name]
+            for resource in RESOURCES:
+                if job[resource] > 0:
+                    left[resource] -= job[resource]
+                    involved[resource] = True
 
+    def left(self, state: QueueState) -> Sequence[int]:
+        return self._left.get(state.name, state.allocated)
 
-def _falls_below_quota(state: QueueState, held: Sequence[int], job: Amounts) -> bool:
-    """Tell whether a queue at or above its quota would be below it without the job, in anything that the job holds."""
-    for resource in RESOURCES:
-        quota = state.deserved[resource]
-        if (
-            job[resource] > 0
-            and quota != UNLIMITED
-            and held[resource] >= quota > held[resource] - job[resource]
-        ):
-            return True
-    return False
+    def involved(self, state: QueueState) -> Sequence[bool]:
+        return self._involved[state.name]
+
+    def fell_below_quota(self, state: QueueState) -> bool:
+        """Tell whether it was at or above its quota and is below it now, in anything that was taken."""
+        involved, left = self._involved.get(state.name, (False, False, False)), self.left(state)
+        for resource in RESOURCES:
+            quota = state.deserved[resource]
+            if (
+                involved[resource]
+                and quota != UNLIMITED
+                and state.allocated[resource] >= quota > left[resource]
+            ):
+                return True
+        return False
 
 
 def _stays_within_bounds(
-    reclaimer: QueueState,
-    amounts: Amounts,
-    preemptible: bool,
-    siblings: list[tuple[QueueState, list[int], set[int]]],
-    remaining: dict[str, list[int]],
-    saturation_milli: int,
+    reclaimer: QueueState, amounts: Amounts, preemptible: bool, taken: _Taken, saturation_milli: int
 ) -> bool:
     """Tell whether the reclaimer's queues, from the leaf up, end no fuller in proportion than siblings that give, once they
     are above their fair share themselves; and within their quota with what is not preemptible."""
-    asked = {resource for resource in RESOURCES if amounts[resource] > 0}
     for ours in reversed(reclaimer.path):
-        before = remaining.get(ours.name, ours.allocated)
+        before = taken.left(ours)
         held = [before[resource] + amounts[resource] for resource in RESOURCES]
-        for sibling, left, given in siblings:
+        for sibling in taken.states:
             if sibling.parent is not ours.parent or sibling is ours:
                 continue
-            if any(
-                _is_fuller(held[r], ours.fair_share[r], left[r], sibling.fair_share[r], saturation_milli)
-                for r in sorted(given | asked)
-            ):
-                return False
+            given, left = taken.involved(sibling), taken.left(sibling)
+            for r in RESOURCES:
+                if (given[r] or amounts[r] > 0) and _is_fuller(
+                    held[r], ours.fair_share[r], left[r], sibling.fair_share[r], saturation_milli
+                ):
+                    return False
         if not preemptible and not _fits(ours.allocated_np, amounts, ours.deserved):
             return False
     return True
