@@ -11,7 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from controller.scheduler.conformance import FileVerdicts, run_folder
+from controller.scheduler.replay import BadSnapshot, load, plan_lines, replay
 from controller.scheduler.rules import COMPATIBLE, DEFAULT
 
 PROGRAM = "nodemend-scheduler"
@@ -27,6 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `| head` closed the pipe; point stdout elsewhere, or the interpreter complains once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    try:
+        snapshot = load(options.snapshot, options.case)
+    except BadSnapshot as error:
+        return _bad(str(error))
+    plan = replay(snapshot, MODES[options.mode])
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
+        return 0
+    for line in plan_lines(plan):
+        print(line)
+    return 0
 
 
 def _conformance(options: argparse.Namespace) -> int:
@@ -74,13 +91,20 @@ def _parser() -> argparse.ArgumentParser:
     conformance.add_argument("folder", type=Path, metavar="DIR", help="folder of case files (*.json)")
     conformance.add_argument("--only", default="", help="only files, or cases, whose name begins so")
     conformance.set_defaults(command=_conformance)
-    for command in (conformance,):
+    replayed = commands.add_parser("replay", help="plan one cycle of a saved snapshot")
+    replayed.add_argument(
+        "snapshot", type=Path, metavar="SNAPSHOT", help="a snapshot, or cases of the conformance suite"
+    )
+    replayed.add_argument("--case", default="", help="the case, where the file holds several")
+    replayed.set_defaults(command=_replay)
+    for command in (conformance, replayed):
         command.add_argument(
             "--mode",
             choices=sorted(MODES),
             default="default",
             help="whose rules decide: ours, or KAI's throughout",
         )
+    replayed.add_argument("--json", action="store_true", help="print the plan as JSON")
     conformance.add_argument("--json", type=Path, metavar="FILE", help="write the counts here too")
     return parser
 
