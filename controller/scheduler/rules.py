@@ -24,6 +24,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     taints_leave_total: bool = True
     tolerate_cordon: bool = True
     topology_spread: bool = True
+    soft_preferences: bool = True
     terminating_frees_affinity: bool = True
     gang_survives_success: bool = True
     share_what_is_free: bool = True
@@ -69,6 +70,9 @@ REASONS: dict[str, str] = {
     ),
     "tolerate_cordon": "a cordon is Kubernetes' unschedulable taint, and may be tolerated (KAI issue 1933)",
     "topology_spread": "PodTopologySpread constraints are honoured: KAI has none",
+    "soft_preferences": (
+        "preferred node affinity and soft taints are followed where there is a choice: KAI has no score for them"
+    ),
     "terminating_frees_affinity": "a pod that ends no longer blocks anti-affinity (KAI issue 2115)",
     "gang_survives_success": (
         "members that succeeded count as done, and a member lost besides still makes the gang stale (KAI issue 2022)"

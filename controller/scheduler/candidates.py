@@ -1,0 +1,263 @@
+"""The nodes a pod may go to, best first, without looking at all of them. Pure.
+
+Pods that are alike share an index: the nodes that could ever take them, sorted by how good they are. Before it is used,
+nodes that the ledger touched since are put where they belong now. What decides the order never depends on how much one pod
+asks for, so pods of different sizes share an index too: a search starts at the first node with enough GPUs (or CPU) and walks
+up until one has room. So a common pod costs a few comparisons, however many nodes are full.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from controller.scheduler import health_limits, node_terms, score
+from controller.scheduler.fit import Fit, Shape
+from controller.scheduler.model import Order, Request, Settings
+from controller.scheduler.rules import Rules
+from controller.scheduler.state import NodeSet, NodeState, TaskState
+
+if TYPE_CHECKING:
+    from controller.scheduler.session import Session
+
+_INDEX_BITS: Final = 24
+_FREE_BITS: Final = 56
+_SECTION_SHIFT: Final = _INDEX_BITS + _FREE_BITS
+_INDEX_MASK: Final = (1 << _INDEX_BITS) - 1
+MOST_KEYS: Final = 600_000
+"""How many keys all indexes may hold together; the one that was not used for longest goes first."""
+
+CPU, WHOLE, SHARED = "cpu", "whole", "shared"
+
+
+class NodeIndex:
+    """Nodes sorted by one kind of score. A key is section, free and node index, packed into one integer.
+
+    A section is twice the rank of what never changes (to avoid, topology score, what the pod prefers), plus a group: 1 = a
+    node with GPUs for a pod that needs none, or no room on a card that is shared already.
+    """
+
+    def __init__(
+        self,
+        fit: Fit,
+        shape: Shape,
+        request: Request,
+        only: NodeSet | None,
+        settings: Settings,
+        rules: Rules,
+    ) -> None:
+        self._ledger = fit.ledger
+        self._fit = fit
+        self._kind = _kind(request)
+        self._request = request
+        self._order = settings.cpu_order if self._kind == CPU else settings.gpu_order
+        self.is_packed = self._order is Order.BINPACK
+        self.barren: dict[Request, int] = {}
+        self.revision = 0
+        nodes = self._ledger.nodes
+        if only is not None:
+            nodes = [nodes[index] for index in sorted(only.nodes)]
+        nodes = [node for node in nodes if fit.refusal(shape, node) is None]
+        merits = {node.index: _merit(node, shape, only, rules) for node in nodes}
+        ranks = {merit: rank for rank, merit in enumerate(sorted(set(merits.values())))}
+        self.ranks = range(len(ranks))
+        self._base = {index: 2 * ranks[merit] for index, merit in merits.items()}
+        self._cursor = 0
+        self._key_of: dict[int, int] = {}
+        self.keys: list[int] = []
+        self._sort_all()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def _sort_all(self) -> None:
+        nodes = self._ledger.nodes
+        self._key_of = {index: self._key(nodes[index]) for index in self._base}
+        self.keys = sorted(self._key_of.values())
+        self._cursor = len(self._ledger.changes)
+        self.revision += 1
+
+    def _key(self, node: NodeState) -> int:
+        section = self._base[node.index]
+        if self._kind == CPU:
+            free = score.free_cpu(node, self._order)
+            section += not score.is_cpu_only(node, self._fit.claims.has_gpus(node))
+        else:
+            free = score.free_gpus(node, self._order)
+            section += self._kind == SHARED and not score.has_shared_room(node, self._request)
+        return section << _SECTION_SHIFT | free << _INDEX_BITS | node.index
+
+    def refresh(self) -> None:
+        """Put the nodes that changed where they belong now."""
+        changes = self._ledger.changes
+        behind = len(changes) - self._cursor
+        if not behind:
+            return
+        if behind > 2 * len(self.keys) + 16:
+            self._sort_all()
+            return
+        nodes, keys, key_of = self._ledger.nodes, self.keys, self._key_of
+        for index in changes[self._cursor :] if behind < 3 else dict.fromkeys(changes[self._cursor :]):
+            before = key_of.get(index)
+            if before is None:
+                continue
+            now = self._key(nodes[index])
+            if now != before:
+                del keys[bisect_left(keys, before)]
+                insort(keys, now)
+                key_of[index] = now
+                self.revision += 1
+        self._cursor = len(changes)
+
+    def walk(self, section: int, start: int) -> Iterator[NodeState]:
+        """Give the nodes of a section from this much free on, even while the index is being kept up to date."""
+        nodes, keys = self._ledger.nodes, self.keys
+        end = (section + 1) << _SECTION_SHIFT
+        place = bisect_left(keys, section << _SECTION_SHIFT | start << _INDEX_BITS)
+        while place < len(keys) and (key := keys[place]) < end:
+            revision = self.revision
+            yield nodes[key & _INDEX_MASK]
+            if revision == self.revision:
+                place += 1
+            else:
+                keys = self.keys
+                place = bisect_right(keys, key)
+
+
+def _merit(node: NodeState, shape: Shape, only: NodeSet | None, rules: Rules) -> tuple[int, int, int]:
+    """Weigh what never changes about a node for pods of this shape, smaller = better."""
+    liked = node_terms.preference(shape.constraints, node.spec) if rules.soft_preferences else 0
+    domain = only.scores.get(node.index, 0) if only is not None else 0
+    return (health_limits.is_avoided(node.spec, shape.request), -domain, -liked)
+
+
+def _kind(request: Request) -> str:
+    if not request.asks_for_gpu:
+        return CPU
+    return SHARED if request.is_shared else WHOLE
+
+
+class Candidates:
+    """Finds nodes for pods, for one cycle."""
+
+    def __init__(self, session: "Session") -> None:
+        self._fit = session.fit
+        self._ledger = session.ledger
+        self._settings = session.settings
+        self._rules = session.rules
+        self._indexes: dict[tuple[object, ...], NodeIndex] = {}
+        self._size = 0
+
+    def best(self, task: TaskState, later: bool, only: NodeSet | None) -> Iterator[NodeState]:
+        """Give the nodes that take a pod, best first: such as have room now before such as will have it.
+
+        A node with room now is given only if that also stands against what pipelined pods claim there. The caller binds
+        where `Fit.why_not(task, node, False)` is None and pipelines elsewhere; with `later` it pipelines everywhere. Names
+        decide between equals (nodes are in order of their names).
+        """
+        shape, is_dynamic = self._fit.of(task)
+        index = self._index(shape, task.spec.request, only)
+        index.refresh()
+        if not is_dynamic and index.barren.get(task.spec.request) == len(self._ledger.changes):
+            return
+        nominated = self._nominated(task, shape, only, is_dynamic, later)
+        if nominated is not None:
+            yield nominated
+        found = nominated is not None
+        ordered = self._by_liking if self._likes(task) else self._in_order
+        for node in ordered(task, index, is_dynamic, later):
+            if node is not nominated:
+                found = True
+                yield node
+        if not found and not is_dynamic:
+            index.barren[task.spec.request] = len(self._ledger.changes)
+
+    def _index(self, shape: Shape, request: Request, only: NodeSet | None) -> NodeIndex:
+        kind = _kind(request)
+        card = (request.portion, request.gpu_memory_mib) if kind == SHARED else ()
+        key = (shape.key, kind, card, only.key if only is not None else None)
+        index = self._indexes.pop(key, None)
+        if index is None:
+            index = NodeIndex(self._fit, shape, request, only, self._settings, self._rules)
+            self._size += len(index)
+            while self._size > MOST_KEYS and self._indexes:
+                self._size -= len(self._indexes.pop(next(iter(self._indexes))))
+        self._indexes[key] = index
+        return index
+
+    def _nominated(
+        self, task: TaskState, shape: Shape, only: NodeSet | None, is_dynamic: bool, later: bool
+    ) -> NodeState | None:
+        """Give the pod's nominated node if it takes the pod."""
+        name = task.spec.nominated_node
+        node = self._ledger.node_by_name.get(name) if name else None
+        if node is None or (only is not None and node.index not in only.nodes):
+            return None
+        if self._fit.refusal(shape, node) is not None or self._ledger.why_not_room(task, node, True):
+            return None
+        return node if not is_dynamic or self._fit.why_not_others(task, node, later) is None else None
+
+    def _in_order(
+        self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
+    ) -> Iterator[NodeState]:
+        request = task.spec.request
+        start = 0
+        runs: tuple[tuple[int, bool], ...] = ((0, False), (0, True))
+        if index.is_packed:
+            start = request.gpus if request.asks_for_gpu else request.cpu_milli
+        if not request.asks_for_gpu:
+            runs = ((0, False), (1, False), (0, True), (1, True))
+        elif request.is_shared:
+            runs = ((0, False), (0, True), (1, False), (1, True))
+        for rank in index.ranks:
+            for group, is_second in runs:
+                for node in index.walk(2 * rank + group, start):
+                    if self._has_room(task, node, is_second) and (
+                        not is_dynamic or self._fit.why_not_others(task, node, later) is None
+                    ):
+                        yield node
+
+    def _has_room(self, task: TaskState, node: NodeState, is_second: bool) -> bool:
+        """Tell whether a node belongs to the first run (room now, and later too) or to the second (only later)."""
+        ledger = self._ledger
+        if ledger.why_not_room(task, node, False) is None:
+            if is_second:
+                return False
+            is_claimed = (
+                node.releasing_gpus < 0
+                or node.releasing_cpu < 0
+                or node.releasing_memory < 0
+                or node.releasing_pods < 0
+                or min(node.releasing_other.values(), default=0) < 0
+            )
+            return not is_claimed or ledger.why_not_room(task, node, True) is None
+        return is_second and ledger.why_not_room(task, node, True) is None
+
+    def _likes(self, task: TaskState) -> bool:
+        """Tell whether the pod would rather be near some pods, or away from them."""
+        constraints = task.spec.constraints
+        if not constraints.is_dynamic or not self._settings.predicates:
+            return False
+        return any(term.weight for term in (*constraints.pod_affinity, *constraints.pod_anti_affinity)) or (
+            self._rules.topology_spread and any(not spread.hard for spread in constraints.spread)
+        )
+
+    def _by_liking(
+        self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
+    ) -> Iterator[NodeState]:
+        """Sort all that take the pod by the pods near it; equals stay in the order that they have anyway.
+
+        Nodes to avoid stay last all the same.
+        """
+        fit, request = self._fit, task.spec.request
+        nodes = list(self._in_order(task, index, is_dynamic, later))
+        found = [
+            (
+                health_limits.is_avoided(node.spec, request),
+                -fit.affinity.liking(task, node),
+                fit.spread.crowding(task, node) if self._rules.topology_spread else 0,
+                place,
+            )
+            for place, node in enumerate(nodes)
+        ]
+        for *_, place in sorted(found):
+            yield nodes[place]
