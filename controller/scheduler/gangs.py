@@ -8,9 +8,9 @@ Source: KAI Scheduler, api/podgroup_info and the plugins subgrouporder, taskorde
 The ledger keeps the tasks of a pod set in the order of `task_order.key`, so that nothing is sorted here for pods.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from controller.scheduler.amounts import NOTHING, Amounts
 from controller.scheduler.model import ACTIVE_USED, HOLDING, PodSet, SubGroup, TaskStatus
@@ -19,11 +19,12 @@ from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, PodSetState, TaskState
 
 Member: TypeAlias = SubGroup | PodSet
+M = TypeVar("M", SubGroup, PodSet, Member)
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _READY: Final = ACTIVE_USED | {TaskStatus.PENDING}
 """Pods that count where it is asked whether a group is complete enough to start (KAI: alive and not gated)."""
-_IN_USE: Final = ACTIVE_USED | {TaskStatus.RELEASING}
+IN_USE: Final = ACTIVE_USED | {TaskStatus.RELEASING}
 """Pods that still run: one that is being deleted does not make its gang stale (KAI: active used)."""
 
 
@@ -66,9 +67,9 @@ def _has(job: JobState, member: Member, gone: Set[str] = _NOBODY) -> int:
     return sum(1 for below in members(member) if _has(job, below, gone) >= needed(below))
 
 
-def _in_order(job: JobState, group: SubGroup, gone: Set[str] = _NOBODY) -> list[Member]:
-    """Sort the direct members: those below their minimum, then the least filled, then those that need nothing."""
-    found = list(members(group))
+def in_order(job: JobState, some: Iterable[M], gone: Set[str] = _NOBODY) -> list[M]:
+    """Sort members of one subgroup: those below their minimum, then the least filled, then those that need nothing."""
+    found = list(some)
     if len(found) > 1:
         found.sort(key=lambda member: _order_key(_has(job, member, gone), needed(member), member.name))
     return found
@@ -114,13 +115,13 @@ def is_stale(job: JobState, rules: Rules) -> bool:
     In KAI one pod that succeeded ends the question; by `gang_survives_success` it merely counts as done.
     """
     statuses = [task.status for task in job.tasks]
-    if not any(status in _IN_USE for status in statuses):
+    if not any(status in IN_USE for status in statuses):
         return False
-    counted = _IN_USE
+    counted = IN_USE
     if TaskStatus.SUCCEEDED in statuses:
         if not rules.gang_survives_success:
             return False
-        counted = _IN_USE | {TaskStatus.SUCCEEDED}
+        counted = IN_USE | {TaskStatus.SUCCEEDED}
     return not _is_whole(job, job.root, counted)
 
 
@@ -192,7 +193,7 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
 
 
 def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
-    ordered = _in_order(job, group)
+    ordered = in_order(job, members(group))
     lacking = needed(group) - _has(job, group)
     if lacking <= 0:
         for member in ordered:
@@ -257,7 +258,7 @@ def _shrink_group(job: JobState, group: SubGroup, gone: Set[str]) -> list[TaskSt
     complete = _has(job, group, gone)
     if not complete:
         return []
-    backwards = _in_order(job, group, gone)[::-1]
+    backwards = in_order(job, members(group), gone)[::-1]
     for member in backwards:
         tasks = _shrink(job, member, gone)
         if tasks:

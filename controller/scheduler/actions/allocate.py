@@ -1,0 +1,100 @@
+"""Give waiting jobs what is free, in the order of their queues. Pure.
+
+Fair share does not bound this: what is idle goes to whoever is next and below its limit. A job that fits only on what is
+still being released is pipelined as a whole: it binds nothing, but nobody else is promised the same. An elastic job takes
+its minimum at once and then stands in the queue again for each further pod. Source: KAI Scheduler, actions/allocate.
+
+Inside this action room only shrinks, so a job whose pods are like those of a job that found no room is not tried again:
+that changes nothing but the time. Pods that depend on where other pods are, or on claims, are always tried.
+"""
+
+from typing import TypeAlias
+
+from controller.scheduler import explain, gangs, place
+from controller.scheduler.job_order import JobsByQueue, is_pending
+from controller.scheduler.model import ACTIVE_USED, HOLDING, Wait
+from controller.scheduler.session import Session
+from controller.scheduler.state import JobState
+
+NAME = "allocate"
+
+
+def run(session: Session) -> None:
+    """Place as many waiting jobs as fit."""
+    waiting = [job for job in session.ledger.jobs.values() if is_pending(job) and gangs.is_ready(job)]
+    queue = JobsByQueue(session, waiting)
+    failed = _Failed(session)
+    while (job := queue.pop()) is not None:
+        held_before = any(task.status in HOLDING for task in job.tasks)
+        if failed.is_like(job) or not _allocate(session, job):
+            failed.add(job)
+            continue
+        if not held_before and any(task.status in HOLDING for task in job.tasks):
+            session.started.append(job.id)
+        if is_pending(job):
+            queue.push(job)
+
+
+def _allocate(session: Session, job: JobState) -> bool:
+    mark = session.ledger.mark()
+    if not place.place_job(session, job, real=True):
+        return False
+    if gangs.should_pipeline(job):
+        session.ledger.to_pipelined(job, mark)
+    return True
+
+
+_Likeness: TypeAlias = tuple[object, ...]
+
+
+class _Failed:
+    """The kinds of jobs that found no room, and the words in which the first of each was told so."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waits: dict[_Likeness, Wait] = {}
+
+    def is_like(self, job: JobState) -> bool:
+        """Tell whether a job like this found no room; then this one is told the same."""
+        if not self._waits:
+            return False
+        likeness = self._likeness(job)
+        wait = self._waits.get(likeness) if likeness is not None else None
+        if wait is None:
+            return False
+        tasks = gangs.tasks_to_place(self._session, job, real=True)
+        refusal = place.why_not_queue(self._session, job, tasks)
+        if refusal is not None:
+            explain.wait_for_queue(self._session, job, *refusal)
+        else:
+            task = tasks[0].id if len(tasks) == 1 else ""
+            self._session.waits[job.id] = Wait(
+                job=job.id, code=wait.code, message=wait.message, reasons=wait.reasons, task=task
+            )
+        return True
+
+    def add(self, job: JobState) -> None:
+        """Remember a job that was not placed, unless its queue refused it."""
+        wait = self._session.waits.get(job.id)
+        if wait is None or wait.code != explain.NO_ROOM:
+            return
+        likeness = self._likeness(job)
+        if likeness is not None:
+            self._waits.setdefault(likeness, wait)
+
+    def _likeness(self, job: JobState) -> _Likeness | None:
+        """What decides where a job fits; None where others' pods or its own running ones decide too."""
+        tasks = gangs.tasks_to_place(self._session, job, real=True)
+        found: list[object] = []
+        for task in tasks:
+            shape, is_dynamic = self._session.fit.of(task)
+            if is_dynamic:
+                return None
+            found += (shape.key, task.spec.request, task.spec.pod_set)
+        if len(job.tasks) > 1:
+            if any(task.status in ACTIVE_USED for task in job.tasks):
+                return None
+            found.append(job.root)
+        elif job.root.topology is not None or job.root.pod_sets[0].topology is not None:
+            found.append(job.root)
+        return tuple(found)

@@ -1,0 +1,90 @@
+"""Why a job waits and why a pod is evicted, in words for people and codes for machines. Pure.
+
+Codes of waits are KAI's (PodGroup v2alpha2): OverLimit, NonPreemptibleOverQuota, QueueDoesNotExist, PodSchedulingErrors,
+PreemptionDelayNotElapsed; beside them NotReady, Pipelined and Reserved. Reasons are counted in kube-scheduler's phrasing:
+"0/8 nodes are available: 6 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {key: value}."
+"""
+
+from controller.scheduler import fit_reasons, gangs, job_order
+from controller.scheduler.model import TaskStatus, Wait
+from controller.scheduler.session import Session
+from controller.scheduler.state import JobState, TaskState
+
+NO_ROOM = "PodSchedulingErrors"
+NO_QUEUE = "QueueDoesNotExist"
+NOT_READY = "NotReady"
+PIPELINED = "Pipelined"
+
+
+def wait_for_queue(session: Session, job: JobState, code: str, message: str) -> None:
+    """Note that the job's queue, or one above it, does not let it in."""
+    session.waits[job.id] = Wait(job=job.id, code=code, message=message)
+
+
+def wait_for_topology(session: Session, job: JobState, message: str) -> None:
+    """Note that no topology domain can hold the job, or one of its subgroups."""
+    session.waits[job.id] = Wait(job=job.id, code=NO_ROOM, message=message)
+
+
+def wait_for_room(session: Session, job: JobState, task: TaskState, placed: int) -> None:
+    """Note that a pod found no node, after `placed` others of its group did."""
+    message, reasons = fit_reasons.why_no_node(session, task)
+    pod_set = job.pod_sets[task.spec.pod_set]
+    if pod_set.min_available > 1 and pod_set.held - placed < pod_set.min_available:
+        group = f"subgroup {pod_set.name}" if len(job.pod_sets) > 1 else "the group"
+        needs = pod_set.min_available
+        message = f"{placed} pods found a node where {group} needs {needs} together; the next one: {message}"
+    session.waits[job.id] = Wait(job=job.id, code=NO_ROOM, message=message, reasons=reasons, task=task.id)
+
+
+def all_waits(session: Session) -> tuple[Wait, ...]:
+    """Say for every job that has pods without a node why it waits, in the order of job ids."""
+    waiting = (TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.PIPELINED)
+    jobs = session.ledger.jobs.values()
+    return tuple(_wait(session, job) for job in jobs if any(task.status in waiting for task in job.tasks))
+
+
+def _wait(session: Session, job: JobState) -> Wait:
+    no_queue = job_order.why_not_queued(job)
+    if no_queue is not None:
+        return Wait(job=job.id, code=NO_QUEUE, message=no_queue)
+    pipelined = [task for task in job.tasks if task.status is TaskStatus.PIPELINED]
+    if pipelined and not job_order.is_pending(job):
+        return _wait_pipelined(job, pipelined)
+    known = session.waits.get(job.id)
+    if known is not None:
+        return known
+    if pipelined:
+        return _wait_pipelined(job, pipelined)
+    if not gangs.is_ready(job):
+        return Wait(job=job.id, code=NOT_READY, message=_why_not_ready(job))
+    return Wait(job=job.id, code=NO_ROOM, message="no action of this cycle got to it")
+
+
+def _wait_pipelined(job: JobState, pipelined: list[TaskState]) -> Wait:
+    names = sorted({task.node.name for task in pipelined if task.node is not None})
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    message = f"{len(pipelined)} pods have a place on {shown} and wait for what is being released there"
+    return Wait(job=job.id, code=PIPELINED, message=message, task=pipelined[0].id)
+
+
+def _why_not_ready(job: JobState) -> str:
+    gated = sum(1 for task in job.tasks if task.status is TaskStatus.GATED)
+    if gated:
+        return f"{gated} of {len(job.tasks)} pods have scheduling gates"
+    lacking = [pod_set for pod_set in job.pod_sets.values() if len(pod_set.tasks) < pod_set.min_available]
+    if lacking:
+        short = lacking[0]
+        group = f"subgroup {short.name}" if len(job.pod_sets) > 1 else "the group"
+        return f"{group} has {len(short.tasks)} pods and needs {short.min_available} together"
+    return "the pod group is not ready"
+
+
+def why_stale(job: JobState, seconds: int, grace: int) -> str:
+    """Say why a gang that lost members is evicted."""
+    running = sum(1 for task in job.tasks if task.status in gangs.IN_USE)
+    needs = sum(pod_set.min_available for pod_set in job.pod_sets.values())
+    return (
+        f"stale gang: {running} pods of {job.id} are left where it needs {needs} together, for {seconds} s,"
+        f" longer than the grace of {grace} s"
+    )

@@ -1,0 +1,296 @@
+"""Which nodes a (sub)group with a topology constraint is tried on, in order of preference. Pure.
+
+Each try is the nodes of one domain that may hold all its pods: of the preferred level first and then wider ones up to the
+required level, on each level the fullest first, so that wide holes stay whole. A group of which pods run already stays in
+their domain of the required level. Inside a try, nodes are scored by the order of the preferred level's domains.
+Whether a domain may hold the pods is worked out from idle and releasing amounts: where all pods ask for the same kinds of
+resources, by counting how many of the largest pod each node takes, else by the sum of what they ask for. Both may say yes
+too often: placing is exact. Source: KAI Scheduler, plugins/topology; kai.md 6.4.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from controller.scheduler import counting, explain, gangs
+from controller.scheduler.amounts import WHOLE_GPU
+from controller.scheduler.domains import Domain, DomainTree
+from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup, TopologyConstraint
+from controller.scheduler.session import Session
+from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
+
+_GPU: Final = "GPU"
+_CPU: Final = "CPU"
+_MEMORY: Final = "Memory"
+_NOT_THERE: Final = Fraction(1000)
+"""How full a domain counts that lacks a resource altogether (KAI's number)."""
+
+_Vector: TypeAlias = dict[str, int]
+
+
+def node_sets(
+    session: Session, job: JobState, group: SubGroup | PodSet, tasks: list[TaskState], only: NodeSet | None
+) -> list[NodeSet | None]:
+    """List the node sets on which these tasks of a group are tried, best first; none where no domain can hold them.
+
+    None in the list = all nodes. Without a constraint that is `only` itself.
+    """
+    constraint = group.topology
+    if constraint is None or not constraint.topology or not tasks:
+        return [only]
+    tree = _tree(session, constraint.topology)
+    if tree is None:
+        explain.wait_for_topology(session, job, f"topology {constraint.topology} does not exist")
+        return []
+    bounds = _bounds(tree, constraint)
+    if isinstance(bounds, str):
+        explain.wait_for_topology(session, job, bounds)
+        return []
+    search = _Search(session, tree, tasks, only, *bounds)
+    held = _held_domain(job, group, search)
+    found = search.fitting(held)
+    if not found:
+        explain.wait_for_topology(session, job, search.why_none(held))
+    return found
+
+
+def _tree(session: Session, name: str) -> DomainTree | None:
+    if name not in session.trees:
+        spec = next((topology for topology in session.snapshot.topologies if topology.name == name), None)
+        session.trees[name] = DomainTree(spec, session.ledger.nodes) if spec is not None else None
+    return session.trees[name]
+
+
+def _bounds(tree: DomainTree, constraint: TopologyConstraint) -> tuple[int, int | None] | str:
+    """The depths of the required and of the preferred level (0 = no bound, None = no preference), or what is wrong."""
+    required, preferred = tree.depth(constraint.required), tree.depth(constraint.preferred)
+    for level, depth, kind in (
+        (constraint.required, required, "required"),
+        (constraint.preferred, preferred, "preferred"),
+    ):
+        if level and depth is None:
+            return f"topology {tree.name} has no level {level}, which is {kind}"
+    if not constraint.required and not constraint.preferred:
+        return f"a constraint on topology {tree.name} names no level"
+    return required or 0, preferred
+
+
+def _held_domain(
+    job: JobState, group: SubGroup | PodSet, search: "_Search"
+) -> frozenset[tuple[str, ...]] | None:
+    """The required level's domains where pods of the group have their places; None where it has none or is free."""
+    if not search.required:
+        return None
+    held = [
+        task
+        for pod_set in gangs.pod_sets(job, group)
+        for task in pod_set.tasks
+        if task.status in ACTIVE_USED and task.node is not None
+    ]
+    if not held:
+        return None
+    paths = search.tree.paths
+    return frozenset(
+        paths[task.node.index][: search.required]
+        for task in held
+        if task.node is not None and task.node.index in paths
+    )
+
+
+class _Search:
+    """One look at the domains for one list of tasks."""
+
+    def __init__(
+        self,
+        session: Session,
+        tree: DomainTree,
+        tasks: list[TaskState],
+        only: NodeSet | None,
+        required: int,
+        preferred: int | None,
+    ) -> None:
+        self.tree = tree
+        self.required = required
+        self._preferred = preferred
+        self._only = only
+        self._count = len(tasks)
+        self._nodes = session.ledger.nodes
+        self._valid = [index for index in tree.root.nodes if only is None or index in only.nodes]
+        self._asked = _sum(_vector(task) for task in tasks)
+        self._largest = _largest(tasks) if _are_alike(tasks) else None
+        self._free: dict[tuple[str, ...], _Vector] = {}
+        self._takes: dict[tuple[str, ...], int] = {}
+        self._order: dict[tuple[str, ...], list[Domain]] = {}
+        self.start = tree.narrowest(self._valid, preferred or required)
+        self._measure(self.start)
+
+    def fitting(self, held: frozenset[tuple[str, ...]] | None) -> list[NodeSet | None]:
+        """Make the node sets of all domains that may hold the tasks, in order of preference."""
+        if not self._fits(self.start):
+            return []
+        depth = self._preferred or self.required
+        self._sort(self.start, depth)
+        scores = self._scores() if self._preferred else {}
+        ordered = list(_narrowest_first(self.start, self._order))
+        valid = frozenset(self._valid)
+        found: list[NodeSet | None] = []
+        for domain in ordered:
+            if not self.required <= domain.depth <= max(depth, self.required):
+                continue
+            if held is not None and domain.path[: self.required] not in held:
+                continue
+            if self._fits(domain):
+                found.append(self._node_set(domain, valid, scores))
+        return found
+
+    def why_none(self, held: frozenset[tuple[str, ...]] | None) -> str:
+        """Say that no domain can hold the tasks."""
+        level = self.tree.levels[self.required - 1] if self.required else "any level"
+        place = " in the domain where its other pods are" if held is not None else ""
+        return f"no domain of {level} in topology {self.tree.name} has room for {self._count} pods{place}"
+
+    def _node_set(self, domain: Domain, valid: frozenset[int], scores: dict[int, int]) -> NodeSet:
+        outer = self._only
+        key = ("topology", self.tree.name, *domain.path)
+        if scores:
+            order = [each.name for each in self._level(self._preferred or 0)]
+            key += ("by", *order)
+        elif outer is not None and outer.scores:
+            scores = outer.scores
+        nodes = frozenset(index for index in domain.nodes if index in valid)
+        return NodeSet(key + (("in", *outer.key) if outer is not None else ()), nodes, scores)
+
+    # --- what a domain has ----------------------------------------------------------------------------------------
+
+    def _measure(self, domain: Domain) -> tuple[_Vector, int]:
+        free: _Vector = {}
+        takes = 0
+        if domain.children:
+            for child in domain.children:
+                below, some = self._measure(child)
+                _add(free, below)
+                takes += some
+        else:
+            for index in domain.nodes:
+                node = self._nodes[index]
+                now = _free(node, self._asked)
+                _add(free, now)
+                takes += self._accommodates(node, now)
+        self._free[domain.path] = free
+        self._takes[domain.path] = takes
+        return free, takes
+
+    def _accommodates(self, node: NodeState, free: _Vector) -> int:
+        """How many of the largest pod a node takes; all of them where they ask for nothing that could run out."""
+        largest = self._largest
+        if not largest:
+            return self._count
+        fits = node.idle_pods + node.releasing_pods
+        for name, amount in largest.items():
+            there = free[name]
+            if name == _GPU and amount < WHOLE_GPU:
+                there += _shared_free(node)
+            fits = min(fits, there // amount)
+        return max(fits, 0)
+
+    def _fits(self, domain: Domain) -> bool:
+        if self._largest is not None:
+            return self._takes[domain.path] >= self._count
+        return self._ratio(domain) <= 1
+
+    def _ratio(self, domain: Domain) -> Fraction:
+        """How full the tasks would make what is free in a domain, by the scarcest resource."""
+        free = self._free[domain.path]
+        ratio = Fraction(0)
+        for name, amount in self._asked.items():
+            there = free.get(name, 0)
+            ratio = max(ratio, Fraction(amount, there) if there > 0 else _NOT_THERE)
+        return ratio
+
+    # --- order ----------------------------------------------------------------------------------------------------
+
+    def _sort(self, domain: Domain, deepest: int) -> None:
+        self._order[domain.path] = sorted(
+            domain.children, key=lambda child: (-self._ratio(child), child.path)
+        )
+        if domain.depth < deepest:
+            for child in domain.children:
+                self._sort(child, deepest)
+
+    def _level(self, depth: int) -> list[Domain]:
+        return [each for each in _narrowest_first(self.start, self._order) if each.depth == depth]
+
+    def _scores(self) -> dict[int, int]:
+        level = self._level(self._preferred or 0)
+        return {
+            index: 10 * place // len(level) for place, domain in enumerate(level, 1) for index in domain.nodes
+        }
+
+
+def _narrowest_first(start: Domain, order: dict[tuple[str, ...], list[Domain]]) -> Iterable[Domain]:
+    levels = [[start]]
+    while levels[-1]:
+        levels.append([child for each in levels[-1] for child in order.get(each.path, each.children)])
+    for level in reversed(levels):
+        yield from level
+
+
+# --- vectors of resources --------------------------------------------------------------------------------------------
+
+
+def _vector(task: TaskState) -> _Vector:
+    request = task.spec.request
+    gpu = request.gpus * WHOLE_GPU + request.portion * request.devices + request.dra_gpus * WHOLE_GPU
+    found = {_GPU: gpu, _CPU: request.cpu_milli, _MEMORY: request.memory_bytes}
+    found |= dict(request.other)
+    found |= {counting.mig_resource(profile): count for profile, count in request.mig}
+    return {name: amount for name, amount in found.items() if amount > 0}
+
+
+def _free(node: NodeState, asked: _Vector) -> _Vector:
+    """What of the asked resources a node has idle or is releasing; shares of cards that are in use do not count."""
+    found: _Vector = {}
+    for name in asked:
+        if name == _GPU:
+            found[name] = (node.idle_gpus + node.releasing_gpus) * WHOLE_GPU
+        elif name == _CPU:
+            found[name] = node.idle_cpu + node.releasing_cpu
+        elif name == _MEMORY:
+            found[name] = node.idle_memory + node.releasing_memory
+        else:
+            found[name] = node.idle_other.get(name, 0) + node.releasing_other.get(name, 0)
+    return found
+
+
+def _shared_free(node: NodeState) -> int:
+    free = 0
+    for device in node.devices:
+        if 0 < device.used_milli < WHOLE_GPU:
+            free += max(WHOLE_GPU - device.used_milli + device.releasing_milli - device.claimed_milli, 0)
+    return free
+
+
+def _add(one: _Vector, other: _Vector) -> None:
+    for name, amount in other.items():
+        one[name] = one.get(name, 0) + amount
+
+
+def _sum(vectors: Iterable[_Vector]) -> _Vector:
+    found: _Vector = {}
+    for vector in vectors:
+        _add(found, vector)
+    return found
+
+
+def _largest(tasks: list[TaskState]) -> _Vector:
+    found: _Vector = {}
+    for task in tasks:
+        for name, amount in _vector(task).items():
+            found[name] = max(found.get(name, 0), amount)
+    return found
+
+
+def _are_alike(tasks: list[TaskState]) -> bool:
+    """Tell whether all ask for the same kinds of resources beside CPU and memory, which everybody needs."""
+    kinds = {frozenset(_vector(task)) - {_CPU, _MEMORY} for task in tasks}
+    return len(kinds) == 1
