@@ -2,8 +2,8 @@
 
 Pods that are alike share an index: the nodes that could ever take them, sorted by how good they are. Before it is used,
 nodes that the ledger touched since are put where they belong now. What decides the order never depends on how much one pod
-asks for, so pods of different sizes share an index too: a search starts at the first node with enough GPUs (or CPU) and walks
-up until one has room. So a common pod costs a few comparisons, however many nodes are full.
+asks for, so pods of different sizes share an index too: a search starts at the first node with enough GPUs (or CPU) and
+walks up until one has room. So a common pod costs a few comparisons, however many nodes are full.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.scheduler import health_limits, node_terms, score
 from controller.scheduler.fit import Fit, Shape
+from controller.scheduler.fit_reasons import FitReasons
 from controller.scheduler.model import Order, Request, Settings
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeSet, NodeState, TaskState
@@ -137,10 +138,11 @@ def _kind(request: Request) -> str:
 
 
 class Candidates:
-    """Finds nodes for pods, for one cycle."""
+    """Finds nodes for pods, for one cycle. `reasons` says why where there is none."""
 
     def __init__(self, session: "Session") -> None:
         self._fit = session.fit
+        self.reasons = FitReasons(session.fit)
         self._ledger = session.ledger
         self._settings = session.settings
         self._rules = session.rules

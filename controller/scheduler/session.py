@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from controller.scheduler.domains import DomainTree
-from controller.scheduler.fit import Fit
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import Settings, Snapshot, Wait
 from controller.scheduler.rules import Rules
@@ -22,8 +21,8 @@ class Session:
     the actions whose search ran out of steps or time. `ms` counts milliseconds from an origin of its own and only bounds
     a search; a replay is given a clock that stands still, and is bounded by steps alone. `to_place` is a memory of
     `gangs.tasks_to_place`: by job id and kind of try, for one version of the job. `trees`: topologies as trees of domains,
-    None = there is no such Topology. `fit` says what a node refuses; `candidates` finds nodes for
-    pods; `cycle.open_session` sets it.
+    None = there is no such Topology. `fit` says what a node refuses, `candidates` finds
+    nodes for pods; `cycle.open_session` sets both.
     """
 
     fit: "Fit"
@@ -39,6 +38,5 @@ class Session:
         self.started: list[str] = []
         self.exhausted: list[str] = []
         self.to_place: dict[tuple[str, bool], tuple[int, list[TaskState]]] = {}
-        self.fit = Fit(snapshot, ledger, rules)
         self.trees: dict[str, DomainTree | None] = {}
         self.gains: dict[str, str] = {}
