@@ -1,0 +1,179 @@
+"""Whether a set of victims may go: fair shares, quotas and minimum run times. Pure.
+
+Every judge is asked on a ledger on which nothing of the scenario has happened yet. Source: KAI Scheduler, plugins proportion
+(reclaimableFn, splitVictimTasks) and minruntime; kai.md 3.5 and 3.7.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Literal
+
+from controller.scheduler import gangs, min_runtime, reclaim_gates
+from controller.scheduler.amounts import Amounts
+from controller.scheduler.model import ACTIVE_USED
+from controller.scheduler.rules import Rules
+from controller.scheduler.session import Session
+from controller.scheduler.state import JobState, QueueState, TaskState
+
+
+def by_job(victims: Iterable[TaskState]) -> dict[str, list[TaskState]]:
+    """Group pods by job, in the order in which they come."""
+    found: dict[str, list[TaskState]] = {}
+    for task in victims:
+        if task.job is not None:
+            found.setdefault(task.job.id, []).append(task)
+    return found
+
+
+def is_active(job: JobState) -> bool:
+    """Tell whether any of its pods counts as allocated to its queue."""
+    return any(pod_set.held for pod_set in job.pod_sets.values())
+
+
+def is_elastic(job: JobState) -> bool:
+    """Tell whether it has more pods than it needs."""
+    return any(pod_set.min_available < len(pod_set.tasks) for pod_set in job.pod_sets.values())
+
+
+# --- minimum run time ------------------------------------------------------------------------------------------------
+
+
+def is_protected(
+    session: Session, kind: Literal["preempt", "reclaim"], victim: JobState, evictor: JobState
+) -> bool:
+    """Tell whether the victim has not run for its minimum time yet."""
+    started = victim.spec.started_at
+    if started is None or victim.queue is None or evictor.queue is None:
+        return False
+    seconds = min_runtime.protected_s(kind, victim.queue, evictor.queue, session.settings)
+    return seconds > 0 and session.snapshot.now < started + timedelta(seconds=seconds)
+
+
+def keeps_minimum(
+    session: Session, kind: Literal["preempt", "reclaim"], evictor: JobState, victims: list[TaskState]
+) -> bool:
+    """Tell whether elastic victims within their minimum run time only lose what they do not need."""
+    for job_id, tasks in by_job(victims).items():
+        job = session.ledger.jobs[job_id]
+        if not is_elastic(job) or not is_protected(session, kind, job, evictor):
+            continue
+        lost: dict[str, int] = {}
+        for task in tasks:
+            lost[task.spec.pod_set] = lost.get(task.spec.pod_set, 0) + 1
+        for pod_set in job.pod_sets.values():
+            if pod_set.name in lost and pod_set.held - lost[pod_set.name] < pod_set.min_available:
+                return False
+    return True
+
+
+# --- reclaim ---------------------------------------------------------------------------------------------------------
+
+
+def losses(
+    session: Session, victims: list[TaskState], gone: set[str]
+) -> list[tuple[QueueState, list[Amounts]]]:
+    """Give what each queue loses: surplus pods one by one, what a job needs to run in one piece.
+
+    With `allow_consolidating_reclaim` only pods in `gone` count: the others find a new place.
+    """
+    by_queue: dict[str, tuple[QueueState, list[Amounts]]] = {}
+    counts_all = not session.settings.allow_consolidating_reclaim
+    for job_id, tasks in by_job(victims).items():
+        job = session.ledger.jobs[job_id]
+        if job.queue is None:
+            continue
+        surplus, core = _split(job, tasks)
+        pieces = [task.amounts for task in surplus if counts_all or task.id in gone]
+        needed = [task for task in core if counts_all or task.id in gone]
+        if needed:
+            pieces.append(gangs.amounts_of(needed))
+        if pieces:
+            by_queue.setdefault(job.queue.name, (job.queue, []))[1].extend(pieces)
+    return list(by_queue.values())
+
+
+def _split(job: JobState, tasks: list[TaskState]) -> tuple[list[TaskState], list[TaskState]]:
+    by_set: dict[str, list[TaskState]] = {}
+    for task in tasks:
+        by_set.setdefault(task.spec.pod_set, []).append(task)
+    surplus: list[TaskState] = []
+    core: list[TaskState] = []
+    for name, pods in by_set.items():
+        least = job.pod_sets[name].min_available
+        core += pods[:least]
+        surplus += pods[least:]
+    return surplus, core
+
+
+def may_reclaim_with(
+    session: Session,
+    job: JobState,
+    victims: list[TaskState],
+    gone: set[str],
+    tasks: list[TaskState],
+    rules: Rules,
+) -> bool:
+    """Tell whether reclaim may take these victims for these pods of the job: fair shares, quotas, minimum run times."""
+    if job.queue is None or not keeps_minimum(session, "reclaim", job, victims):
+        return False
+    return reclaim_gates.scenario_allowed(
+        job.queue,
+        gangs.amounts_of(tasks),
+        job.spec.preemptible,
+        losses(session, victims, gone),
+        session.settings.saturation_milli,
+        rules,
+    )
+
+
+# --- who may be a victim ---------------------------------------------------------------------------------------------
+
+
+def reclaim_victims(session: Session, evictor: JobState) -> list[JobState]:
+    """Choose the jobs that reclaim may take for this job, in the order of the ledger."""
+    assert evictor.queue is not None  # noqa: S101 - jobs without a queue never wait here (waiting.evictors)
+    amounts = gangs.amounts_of(gangs.tasks_to_place(session, evictor, real=False))
+    by_queue: dict[str, bool] = {}
+    found = []
+    for job in session.ledger.jobs.values():
+        queue = job.queue
+        if queue is None or queue is evictor.queue or not job.spec.preemptible or not is_active(job):
+            continue
+        allowed = by_queue.get(queue.name)
+        if allowed is None:
+            allowed = by_queue[queue.name] = reclaim_gates.may_be_victim(evictor.queue, amounts, queue)
+        if allowed and (is_elastic(job) or not is_protected(session, "reclaim", job, evictor)):
+            found.append(job)
+    return found
+
+
+def preempt_victims(session: Session, evictor: JobState) -> list[JobState]:
+    """Choose the jobs that preemption may take for this job: same queue, strictly lower priority."""
+    return [
+        job
+        for job in session.ledger.jobs.values()
+        if job.queue is evictor.queue
+        and job.spec.preemptible
+        and job.spec.priority < evictor.spec.priority
+        and is_active(job)
+        and (is_elastic(job) or not is_protected(session, "preempt", job, evictor))
+    ]
+
+
+def movable_jobs(session: Session, evictor: JobState) -> list[JobState]:
+    """Choose the jobs that consolidation may move: preemptible ones, and no more of them than the settings say (-1: all)."""
+    found: list[JobState] = []
+    most = session.settings.max_consolidation_preemptees
+    for job in session.ledger.jobs.values():
+        if job is evictor or not job.spec.preemptible or not is_active(job):
+            continue
+        # KAI lets one more through than it says.
+        if most >= 0 and len(found) > most:
+            break
+        found.append(job)
+    return found
+
+
+def has_active(tasks: Iterable[TaskState]) -> bool:
+    """Tell whether any of these pods counts as allocated."""
+    return any(task.status in ACTIVE_USED for task in tasks)
