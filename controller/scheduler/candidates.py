@@ -51,6 +51,7 @@ class NodeIndex:
         self._kind = _kind(request)
         self._request = request
         self._order = settings.cpu_order if self._kind == CPU else settings.gpu_order
+        self._joins_sharers = Order.BINPACK is settings.gpu_order is settings.gpu_sharing_order
         self.is_packed = self._order is Order.BINPACK
         self.barren: dict[Request, int] = {}
         self.revision = 0
@@ -84,7 +85,8 @@ class NodeIndex:
             section += not score.is_cpu_only(node, self._fit.claims.has_gpus(node))
         else:
             free = score.free_gpus(node, self._order)
-            section += self._kind == SHARED and not score.has_shared_room(node, self._request)
+            if self._kind == SHARED and self._joins_sharers:
+                section += not score.has_shared_room(node, self._request)
         return section << _SECTION_SHIFT | free << _INDEX_BITS | node.index
 
     def refresh(self) -> None:
@@ -131,6 +133,17 @@ def _merit(node: NodeState, shape: Shape, only: NodeSet | None, rules: Rules) ->
     return (health_limits.is_avoided(node.spec, shape.request), -domain, -liked)
 
 
+def _is_claimed(node: NodeState) -> bool:
+    """Tell whether pipelined pods claim more of something than is being released, so that idle room is not free later."""
+    return (
+        node.releasing_gpus < 0
+        or node.releasing_cpu < 0
+        or node.releasing_memory < 0
+        or node.releasing_pods < 0
+        or min(node.releasing_other.values(), default=0) < 0
+    )
+
+
 def _kind(request: Request) -> str:
     if not request.asks_for_gpu:
         return CPU
@@ -161,7 +174,7 @@ class Candidates:
         index.refresh()
         if not is_dynamic and index.barren.get(task.spec.request) == len(self._ledger.changes):
             return
-        nominated = self._nominated(task, shape, only, is_dynamic, later)
+        nominated = self._nominated(task, shape, only, is_dynamic)
         if nominated is not None:
             yield nominated
         found = nominated is not None
@@ -187,7 +200,7 @@ class Candidates:
         return index
 
     def _nominated(
-        self, task: TaskState, shape: Shape, only: NodeSet | None, is_dynamic: bool, later: bool
+        self, task: TaskState, shape: Shape, only: NodeSet | None, is_dynamic: bool
     ) -> NodeState | None:
         """Give the pod's nominated node if it takes the pod."""
         name = task.spec.nominated_node
@@ -196,7 +209,7 @@ class Candidates:
             return None
         if self._fit.refusal(shape, node) is not None or self._ledger.why_not_room(task, node, True):
             return None
-        return node if not is_dynamic or self._fit.why_not_others(task, node, later) is None else None
+        return node if not is_dynamic or self._fit.why_not_others(task, node, True) is None else None
 
     def _in_order(
         self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
@@ -213,26 +226,23 @@ class Candidates:
         for rank in index.ranks:
             for group, is_second in runs:
                 for node in index.walk(2 * rank + group, start):
-                    if self._has_room(task, node, is_second) and (
-                        not is_dynamic or self._fit.why_not_others(task, node, later) is None
-                    ):
+                    if self._takes(task, node, is_dynamic, later, is_second):
                         yield node
 
-    def _has_room(self, task: TaskState, node: NodeState, is_second: bool) -> bool:
+    def _takes(
+        self, task: TaskState, node: NodeState, is_dynamic: bool, later: bool, is_second: bool
+    ) -> bool:
         """Tell whether a node belongs to the first run (room now, and later too) or to the second (only later)."""
-        ledger = self._ledger
-        if ledger.why_not_room(task, node, False) is None:
-            if is_second:
-                return False
-            is_claimed = (
-                node.releasing_gpus < 0
-                or node.releasing_cpu < 0
-                or node.releasing_memory < 0
-                or node.releasing_pods < 0
-                or min(node.releasing_other.values(), default=0) < 0
-            )
-            return not is_claimed or ledger.why_not_room(task, node, True) is None
-        return is_second and ledger.why_not_room(task, node, True) is None
+        ledger, fit = self._ledger, self._fit
+        if ledger.why_not_room(task, node, False) is None and (
+            not is_dynamic or fit.why_not_others(task, node, later) is None
+        ):
+            return not is_second and (not _is_claimed(node) or ledger.why_not_room(task, node, True) is None)
+        return (
+            is_second
+            and ledger.why_not_room(task, node, True) is None
+            and (not is_dynamic or fit.why_not_others(task, node, True) is None)
+        )
 
     def _likes(self, task: TaskState) -> bool:
         """Tell whether the pod would rather be near some pods, or away from them."""

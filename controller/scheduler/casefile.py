@@ -365,6 +365,7 @@ def _request(job: CaseJob, task: CaseTask) -> Request:
         cpu_milli=int(asks.cpu_milli),
         memory_bytes=int(asks.memory_bytes),
         best_effort=job.best_effort,
+        legacy_mig=task.legacy_mig,
     )
 
 

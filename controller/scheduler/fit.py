@@ -29,7 +29,7 @@ EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - a pod's hostIP,
 TRUE_WORDS = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 NOT_ASKED: Final = ""
 
-Kind: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, bool]
+Kind: TypeAlias = tuple[bool, ...]
 
 
 class Shape:
@@ -112,6 +112,8 @@ class Fit:
     def _why_not_kind(self, state: NodeState, request: Request) -> str | None:
         """Say why this kind of request and this kind of node do not go together."""
         node = state.spec
+        if request.legacy_mig:
+            return "node(s) give MIG instances by resource name only, not by annotation"
         if self._settings.restrict_node_scheduling:
             label = GPU_WORKER_LABEL if request.asks_for_gpu else CPU_WORKER_LABEL
             if label not in node.labels:
@@ -165,6 +167,7 @@ def _kind(request: Request) -> Kind:
         request.is_shared,
         request.gpu_memory_mib > 0,
         request.gpus > 0,
+        request.legacy_mig,
     )
 
 

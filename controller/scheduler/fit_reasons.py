@@ -1,8 +1,8 @@
 """Why no node takes a pod, counted over all nodes in kube-scheduler's phrasing. Pure.
 
-"0/5000 nodes are available: 4947 Insufficient nvidia.com/gpu, 41 GpuXidError, 12 Unknown." A node whose sick or Unknown cards
-would have been enough is counted under the condition's reason, not as too small: it is what an operator can do something
-about. Counting looks at every node, so it is done once for pods that are alike, and for so many kinds of pods in a cycle;
+"0/5000 nodes are available: 4947 Insufficient nvidia.com/gpu, 41 GpuXidError, 12 Unknown." A node whose sick or Unknown
+cards would have been enough is counted under the condition's reason, not as too small: an operator can do something about
+that. Counting looks at every node, so it is done once for pods that are alike, and for so many kinds of pods in a cycle;
 after that only what a node refuses for good is told apart.
 """
 

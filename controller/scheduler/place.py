@@ -142,8 +142,18 @@ def _is_over_limit_there(session: Session, task: TaskState, node: NodeState) -> 
 
 
 def _place_on(session: Session, task: TaskState, node: NodeState, real: bool) -> bool:
+    """Bind or pipeline the pod, and give its ResourceClaims their devices."""
+    claims = task.spec.request.claims
+    if not _hold_or_claim(session, task, node, real):
+        return False
+    if claims and task.status in (TaskStatus.ALLOCATED, TaskStatus.PIPELINED):
+        session.fit.claims.take(task, node, later=task.status is TaskStatus.PIPELINED)
+    return True
+
+
+def _hold_or_claim(session: Session, task: TaskState, node: NodeState, real: bool) -> bool:
     ledger = session.ledger
-    if real and ledger.why_not_room(task, node, later=False) is None:
+    if real and session.fit.why_not(task, node, later=False) is None:
         devices = ledger.choose_devices(task, node, later=False)
         if devices is not None:
             ledger.allocate(task, node, devices)
