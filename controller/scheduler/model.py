@@ -58,8 +58,8 @@ class Request(Value, frozen=True, kw_only=True):
     `gpus` whole ones; `portion` milli-GPU on each of `devices` cards; `gpu_memory_mib` on each of `devices` cards; `mig`
     profile -> count (without the "nvidia.com/mig-" prefix, e.g. "1g.10gb"); `claims` ResourceClaims by name.
     `other`: extended resources by name (RDMA devices among them). `rdma`: asks for RDMA, so a node with a slow port is out.
-    `dra_gpus`: devices of GPU classes that its claims ask for, as quota counts them. `legacy_mig`: asks for a MIG instance by
-    KAI's old annotations; it goes nowhere any more.
+    `dra_gpus`: devices of GPU classes that its claims ask for, as quota counts them. `legacy_mig`: asks for a MIG instance
+    by KAI's old annotations; it goes nowhere any more.
     """
 
     gpus: int = 0
