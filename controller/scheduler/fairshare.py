@@ -11,10 +11,11 @@ Two rules differ from KAI's (`rules.py`). `round_within_priority`: step 3 is don
 anything, nobody gets more than it wants, and whole GPUs are for queues that ask in whole GPUs: a queue that asks for 1.5
 is served in halves, one that asks for 0.7 in tenths (the largest part of a GPU that its request is a multiple of).
 `share_shortage`: where the quotas wanted exceed the capacity, each gets its part in proportion to its quota.
+
+Largest remainders are not monotone: with more capacity a queue may get one unit less (as seats in parliaments do).
 """
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import groupby
 from math import gcd
 
@@ -25,12 +26,14 @@ from controller.scheduler.state import QueueState
 
 _USAGE = 1_000_000
 _MILLI = 1000
+_NO_REST = (0, 1)
 
 
 class Claimant:
-    """One queue's part in the division of one resource. `share` is the result.
+    """One queue's part in the division of one resource. `share` is the result, and `quota` what its quota is worth.
 
-    `cap`: up to where the present step may raise the share; `pull`: its weight in it. `rest`: what rounding took from it.
+    `cap`: up to where the present step may raise the share; `pull`: its weight in it. `rest`: what rounding took from it,
+    as numerator and denominator.
     """
 
     __slots__ = (
@@ -40,6 +43,7 @@ class Claimant:
         "name",
         "priority",
         "pull",
+        "quota",
         "rest",
         "share",
         "step",
@@ -63,7 +67,7 @@ class Claimant:
         self.name = name
         self.created = created
         self.priority = priority
-        self.deserved = deserved
+        self.deserved = self.quota = deserved
         self.weight = weight
         self.usage = usage
         self.want = request if limit == UNLIMITED else min(request, limit)
@@ -71,11 +75,11 @@ class Claimant:
         self.share = 0
         self.cap = 0
         self.pull = 0
-        self.rest = Fraction(0)
+        self.rest = _NO_REST
 
 
 def divide(queues: dict[str, QueueState], total: Amounts, settings: Settings, rules: Rules) -> None:
-    """Set `fair_share` of every queue of the tree for a capacity."""
+    """Set `fair_share` and `quota` of every queue of the tree for a capacity."""
     level: list[tuple[Iterable[QueueState], Sequence[int]]] = [
         ([state for state in queues.values() if state.parent is None], total)
     ]
@@ -86,6 +90,23 @@ def divide(queues: dict[str, QueueState], total: Amounts, settings: Settings, ru
         level.extend((state.children, state.fair_share) for state in siblings if state.children)
 
 
+def shortage(state: QueueState) -> Amounts:
+    """Say how much of the quota that it wants a queue cannot count on, since capacity is short or its parent's share is."""
+    gpu, cpu, memory = (
+        max(
+            0,
+            min(
+                bound
+                for bound in (state.deserved[r], state.limit[r], state.requested[r])
+                if bound != UNLIMITED
+            )
+            - share,
+        )
+        for r, share in enumerate(state.fair_share)
+    )
+    return gpu, cpu, memory
+
+
 def _divide_resource(
     siblings: Iterable[QueueState], resource: int, total: int, k_milli: int, rules: Rules
 ) -> None:
@@ -94,6 +115,7 @@ def _divide_resource(
     states: list[QueueState] = []
     for state in siblings:
         state.fair_share[resource] = 0
+        state.quota[resource] = state.deserved[resource]
         request = state.requested[resource]
         if request > 0 and state.limit[resource] != 0:
             states.append(state)
@@ -114,6 +136,7 @@ def _divide_resource(
     )
     for state, claimant in zip(states, claimants, strict=True):
         state.fair_share[resource] = claimant.share
+        state.quota[resource] = claimant.quota
 
 
 def divide_one(claimants: Iterable[Claimant], total: int, *, whole: int, k_milli: int, rules: Rules) -> int:
@@ -146,11 +169,17 @@ def divide_one(claimants: Iterable[Claimant], total: int, *, whole: int, k_milli
 
 
 def _share_shortage(order: list[Claimant], total: int) -> int:
-    """Divide what is less than the quotas wanted, in proportion to them and whatever the priority."""
+    """Divide what is less than the quotas wanted, in proportion to them and whatever the priority.
+
+    The quota is then worth no more than that: else who runs beyond its part could not be asked to give it back.
+    """
     for one in order:
         one.share = 0
         one.pull = total if one.deserved == UNLIMITED else one.deserved
-    return _settle(order, _pour(order, total, 0))
+    left = _settle(order, _pour(order, total, 0))
+    for one in order:
+        one.quota = one.share
+    return left
 
 
 def _pour(group: list[Claimant], left: int, k_milli: int) -> int:
@@ -169,12 +198,12 @@ def _pour(group: list[Claimant], left: int, k_milli: int) -> int:
             offer, need = amount * pull, one.cap - one.share
             if need * whole <= offer:
                 give = need
-                one.rest = Fraction(0)
+                one.rest = _NO_REST
                 again = again or need * whole < offer
             else:
                 give = offer // (whole * one.step) * one.step
                 if offer > give * whole:
-                    one.rest = Fraction(offer - give * whole, whole)
+                    one.rest = (offer - give * whole, whole)
             one.share += give
             left -= give
         if not again:
@@ -192,27 +221,28 @@ def _pulls(thirsty: list[Claimant], k_milli: int) -> list[int]:
 
 
 def _by_rest(group: list[Claimant]) -> list[Claimant]:
-    return sorted(group, key=lambda one: (-one.rest, one.created, one.name))
+    """Sort by largest remainder, then age and name; exact, for with twice the bits of the largest denominator behind the
+    point two different ratios are different integers."""
+    bits = 2 * max((one.rest[1].bit_length() for one in group), default=0)
+    return sorted(group, key=lambda one: (-((one.rest[0] << bits) // one.rest[1]), one.created, one.name))
 
 
 def _settle(group: list[Claimant], left: int) -> int:
-    """Give what rounding left, one step each by largest remainder, to those who can use a whole step of it."""
-    served = left > 0
-    order = _by_rest([one for one in group if one.pull > 0 and one.cap > one.share]) if served else []
-    while served and left > 0:
-        served = False
+    """Give what rounding left, one step each by largest remainder, to those who can use a whole step of it; then what is
+    left of that to the first who can use it."""
+    order = _by_rest([one for one in group if one.pull > 0 and one.cap > one.share]) if left > 0 else []
+    for once in (True, False):
         for one in order:
-            give = min(one.step, one.cap - one.share)
-            if 0 < give <= left:
-                one.share += give
-                left -= give
-                served = True
+            need, room = one.cap - one.share, min(left, one.step) if once else left
+            give = need if need <= room else room // one.step * one.step
+            one.share += give
+            left -= give
     return left
 
 
 def _settle_as_kai(group: list[Claimant], left: int, whole: int) -> int:
     """Give what rounding left, one unit each (or what there is) by largest remainder, even beyond what is wanted."""
-    for one in _by_rest([one for one in group if one.rest > 0]):
+    for one in _by_rest([one for one in group if one.rest[0] > 0]):
         give = min(whole, left)
         one.share += give
         left -= give

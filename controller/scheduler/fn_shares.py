@@ -1,7 +1,7 @@
 """Single decisions about shares as conformance records tell them: plain values in, plain values out. Pure.
 
-Records hold GPUs, cores' thousandths and bytes as JSON numbers; decisions here are made on integers, so that results agree
-with a record to half a thousandth of a unit (`same`).
+Records hold GPUs, millicores and bytes as JSON numbers, binary fractions among them; decisions are made on integers, so
+that results agree with a record to half a thousandth of a GPU.
 """
 
 from collections.abc import Callable, Mapping
@@ -181,15 +181,6 @@ def _min_runtime(record: Record, _rules: Rules) -> Any:
     if victim is None or reclaimer is None:
         return {"error": True}
     return {"error": False, "seconds": min_runtime.protected_s(record["kind"], victim, reclaimer, settings)}
-
-
-def same(wanted: Any, got: Any) -> bool:
-    """Tell whether an output is a record's: numbers may be half a thousandth apart, all else must be equal."""
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        return wanted.keys() == got.keys() and all(same(value, got[name]) for name, value in wanted.items())
-    if isinstance(wanted, bool) or isinstance(got, bool) or not isinstance(wanted, int | float):
-        return bool(wanted == got)
-    return isinstance(got, int | float) and 2000 * abs(wanted - got) <= 1
 
 
 RUNNERS: dict[str, Runner] = {

@@ -19,10 +19,11 @@ _WHOLE = (1000, 1, 1)
 class Last:
     """What decides between queues of equal shares: the smaller allocatable share, then the older, then the name."""
 
-    __slots__ = ("queue",)
+    __slots__ = ("queue", "shares")
 
-    def __init__(self, queue: QueueState) -> None:
+    def __init__(self, queue: QueueState, shares: list[int]) -> None:
         self.queue = queue
+        self.shares = shares
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Last) and other.queue is self.queue
@@ -31,15 +32,16 @@ class Last:
         return hash(self.queue.name)
 
     def __lt__(self, other: "Last") -> bool:
-        smaller = self._is_smaller(other)
-        if smaller != other._is_smaller(self):
-            return smaller
+        if self.shares != other.shares:
+            smaller = self._is_smaller(other)
+            if smaller != other._is_smaller(self):
+                return smaller
         ours, theirs = self.queue.spec, other.queue.spec
         return (ours.created, ours.name) < (theirs.created, theirs.name)
 
     def _is_smaller(self, other: "Last") -> bool:
         """Tell whether none of its allocatable shares is larger than the other's."""
-        return all(within(allocatable(self.queue, r), allocatable(other.queue, r)) for r in RESOURCES)
+        return all(map(within, self.shares, other.shares))
 
 
 Key: TypeAlias = tuple[bool, bool, int, bool, int, int, Last]
@@ -52,23 +54,25 @@ def key(queue: QueueState, job: Amounts, victims: Amounts, total: Amounts) -> Ke
     promise); the higher priority; uses nothing of which it has no allocatable share; the lower dominant share with the
     job and without the victims chosen so far; the lower one as it is; the smaller allocatable share; the older.
     """
-    held, deserved, fair = queue.allocated, queue.deserved, queue.fair_share
+    held, deserved, fair = queue.allocated, queue.quota, queue.fair_share
     over_quota = penalised = False
     over_fair = fair[0] < held[0] and fair[1] < held[1] and fair[2] < held[2]
     with_job = now = 0
+    shares: list[int] = []
     for resource in RESOURCES:
         holds = held[resource]
         then = holds + job[resource]
         if deserved[resource] != UNLIMITED and then > deserved[resource]:
             over_quota = True
         share = allocatable(queue, resource)
+        shares.append(share)
         if share == 0 and then > 0:
             penalised = True
         if share == UNLIMITED:
             share = total[resource]
         with_job = max(with_job, _ratio(then - victims[resource], share, resource))
         now = max(now, _ratio(holds, share, resource))
-    return (over_fair, over_quota, -queue.spec.priority, penalised, with_job, now, Last(queue))
+    return (over_fair, over_quota, -queue.spec.priority, penalised, with_job, now, Last(queue, shares))
 
 
 def _ratio(held: int, share: int, resource: int) -> int:

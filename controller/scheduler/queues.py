@@ -92,7 +92,7 @@ def allocatable(queue: QueueState, resource: int) -> int:
     """What a queue may hold of a resource for good: its limit where its quota has no bound, else the larger of quota and
     fair share, within the limit (KAI's allocatable share)."""
     limit = queue.limit[resource]
-    deserved = queue.deserved[resource]
+    deserved = queue.quota[resource]
     if deserved == UNLIMITED:
         return limit
     fair = queue.fair_share[resource]

@@ -26,7 +26,7 @@ def may_reclaim(queue: QueueState, amounts: Amounts, preemptible: bool) -> bool:
     preemptible, what is not preemptible stays within the quota."""
     if not _fits(queue.allocated, amounts, queue.fair_share):
         return False
-    return preemptible or _fits(queue.allocated_np, amounts, queue.deserved)
+    return preemptible or _fits(queue.allocated_np, amounts, queue.quota)
 
 
 def level(reclaimer: QueueState, victim: QueueState) -> tuple[QueueState, QueueState]:
@@ -45,11 +45,11 @@ def may_be_victim(reclaimer: QueueState, amounts: Amounts, victim: QueueState) -
     in none; any other only at a queue above its allocatable share.
     """
     ours, theirs = level(reclaimer, victim)
-    if not _fits(ours.allocated, amounts, ours.deserved):
+    if not _fits(ours.allocated, amounts, ours.quota):
         return _is_over_allocatable(theirs, theirs.allocated)
     below = False
     for resource in RESOURCES:
-        held, quota = theirs.allocated[resource], theirs.deserved[resource]
+        held, quota = theirs.allocated[resource], theirs.quota[resource]
         if amounts[resource] <= 0 or quota == UNLIMITED:
             continue
         if held > quota:
@@ -67,9 +67,7 @@ def allows(
     """
     if strategy is Strategy.MAINTAIN_FAIR_SHARE:
         return _is_over_allocatable(victim, remaining)
-    return _fits(reclaimer.allocated, amounts, reclaimer.deserved) and not _all_within(
-        remaining, victim.deserved
-    )
+    return _fits(reclaimer.allocated, amounts, reclaimer.quota) and not _all_within(remaining, victim.quota)
 
 
 def scenario_allowed(
@@ -100,7 +98,7 @@ def scenario_allowed(
             taken.take(queue, job)
     if rules.test_after_subtraction:
         for ours, theirs, queue in parted:
-            entitled = not spare_quota and _fits(taken.left(ours), amounts, ours.deserved)
+            entitled = not spare_quota and _fits(taken.left(ours), amounts, ours.quota)
             below = queue.path[queue.path.index(theirs) :]
             if not entitled and any(taken.fell_below_quota(state) for state in below):
                 return False
@@ -148,7 +146,7 @@ class _Taken:
         """Tell whether it was at or above its quota and is below it now, in anything that was taken."""
         involved, left = self._involved.get(state.name, (False, False, False)), self.left(state)
         for resource in RESOURCES:
-            quota = state.deserved[resource]
+            quota = state.quota[resource]
             if (
                 involved[resource]
                 and quota != UNLIMITED
@@ -175,7 +173,7 @@ def _stays_within_bounds(
                     held[r], ours.fair_share[r], left[r], sibling.fair_share[r], saturation_milli
                 ):
                     return False
-        if not preemptible and not _fits(ours.allocated_np, amounts, ours.deserved):
+        if not preemptible and not _fits(ours.allocated_np, amounts, ours.quota):
             return False
     return True
 

@@ -12,8 +12,10 @@ class QueueState:
     """A queue's numbers, each a list in the order of `amounts.RESOURCES`.
 
     `allocated` counts ACTIVE_USED tasks of its whole subtree, `requested` those and the pending ones that are not gated.
-    `path` runs from the root to itself. `by_model`: milli-GPU held of each model that it has a quota for, and how much of
-    that by jobs that are not preemptible; `counts_models`: whether it or a queue above it has such a quota.
+    `path` runs from the root to itself. `quota` is `deserved`, or its part of that where capacity is short of what all
+    deserve and want (rule `share_shortage`); set with `fair_share`. `by_model`: milli-GPU held of each model that it has a
+    quota for, and how much of that by jobs that are not preemptible; `counts_models`: whether it or a queue above it has
+    such a quota.
     """
 
     __slots__ = (
@@ -28,6 +30,7 @@ class QueueState:
         "name",
         "parent",
         "path",
+        "quota",
         "requested",
         "spec",
         "usage",
@@ -44,6 +47,7 @@ class QueueState:
         self.limit = [quota.limit for quota in spec.quotas]
         self.weight = [quota.weight for quota in spec.quotas]
         self.usage = list(spec.usage)
+        self.quota = list(self.deserved)
         self.fair_share = [0, 0, 0]
         self.allocated = [0, 0, 0]
         self.allocated_np = [0, 0, 0]
