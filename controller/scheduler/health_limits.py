@@ -4,10 +4,10 @@ Source: the design's "Effect and urgency: degraded is not dead". A slow InfiniBa
 dead NVLink only pods of several GPUs on the node; an unfenced sick card every pod that kubelet might give it to.
 """
 
-from controller.scheduler.model import Node, PartHealth, Request
+from controller.scheduler.amounts import WHOLE_GPU
+from controller.scheduler.ledger import Ledger
+from controller.scheduler.model import ACTIVE_USED, Node, PartHealth, Request, TaskStatus
 from controller.scheduler.state import JobState, NodeState, TaskState
-
-HERE = frozenset({"Allocated", "Pipelined", "Binding", "Bound", "Running"})
 
 
 def gpu_devices(request: Request) -> int:
@@ -55,57 +55,89 @@ def is_gang(job: JobState) -> bool:
     return sum(pod_set.min_available for pod_set in job.pod_sets.values()) > 1
 
 
-def why_not_gang(task: TaskState, node: NodeState, later: bool) -> str | None:
-    """Say why a gang's pod stays off a node, where some node is bad between nodes (no_multi_node).
+class NarrowGangs:
+    """Keeps gangs off nodes that are bad between nodes (no_multi_node). `is_needed` False: there is no such node.
 
-    The rule: a gang goes to such a node whole or not at all. So the bad node takes a member only if no other is elsewhere
-    and all that still wait have room there together, and another node takes none while one is on a bad node. What is asked
+    The rule: a gang goes to such a node whole or not at all. So the bad node takes a member only if no other is elsewhere and
+    all that still wait have room there together, and another node takes none while the gang is on a bad one. What is asked
     is who is placed and who waits, never in which order they came, so every order ends the same. A gang that already lies
     across nodes may go on growing on good ones: it has the slow path anyway.
     """
-    job = task.job
-    if job is None or not _talks(task) or not is_gang(job):
-        return None
-    places = {
-        other.node.index: other.node
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._bad = [node for node in ledger.nodes if node.spec.no_multi_node]
+        self.is_needed = bool(self._bad)
+        self._known: tuple[str, int, NodeState | None] = ("", -1, None)
+
+    def why_not(self, task: TaskState, node: NodeState, later: bool) -> str | None:
+        """Say why a gang's pod stays off a node."""
+        job = task.job
+        if job is None or not _talks(task) or not is_gang(job):
+            return None
+        if node.spec.no_multi_node:
+            if _is_elsewhere(task, job, node) or not _all_have_room(job, node, later):
+                return node.spec.no_multi_node
+            return None
+        held = self._bad_node_of(job)
+        if held is None or _is_elsewhere(task, job, held):
+            return None
+        return held.spec.no_multi_node
+
+    def _bad_node_of(self, job: JobState) -> NodeState | None:
+        """Give a bad node that a gang is on; remembered as long as nothing moved."""
+        moves = len(self._ledger.changes)
+        if self._known[:2] != (job.id, moves):
+            found = (
+                node
+                for node in self._bad
+                if any(
+                    task.job is job and task.node is node and task.status in ACTIVE_USED and _talks(task)
+                    for task in node.tasks.values()
+                )
+            )
+            self._known = (job.id, moves, next(found, None))
+        return self._known[2]
+
+
+def _is_elsewhere(task: TaskState, job: JobState, node: NodeState) -> bool:
+    """Tell whether another member of a gang is on another node than this."""
+    return any(
+        other is not task
+        and other.node is not None
+        and other.node is not node
+        and other.status in ACTIVE_USED
+        and _talks(other)
         for other in job.tasks
-        if other is not task and other.node is not None and other.status in HERE and _talks(other)
-    }
-    if node.spec.no_multi_node:
-        if any(index != node.index for index in places) or not _all_have_room(job, node, later):
-            return node.spec.no_multi_node
-        return None
-    if len(places) == 1:
-        for held in places.values():
-            return held.spec.no_multi_node or None if held is not node else None
-    return None
+    )
 
 
 def _all_have_room(job: JobState, node: NodeState, later: bool) -> bool:
     """Tell whether all pods of a gang that wait fit on one node, by sums: cards, CPU, memory, pods."""
-    cards = cpu = memory = pods = 0
+    share = 1 if later else 0
+    cards = _free_cards(node, later)
+    cpu = node.idle_cpu + share * node.releasing_cpu
+    memory = node.idle_memory + share * node.releasing_memory
+    pods = node.idle_pods + share * node.releasing_pods
     for task in job.tasks:
-        if task.status not in ("Pending", "Gated") and not (task.evicted and task.status == "Releasing"):
+        waits = task.status is TaskStatus.PENDING or task.status is TaskStatus.GATED
+        if not waits and not (task.evicted and task.status is TaskStatus.RELEASING):
             continue
         request = task.spec.request
-        cards += max(request.gpus, request.dra_gpus) * 1000
-        cards += request.devices * (request.portion or (1000 if request.gpu_memory_mib else 0))
-        cpu += request.cpu_milli
-        memory += request.memory_bytes
-        pods += 1
-    more = 1 if later else 0
-    return (
-        cards <= _free_cards(node, later)
-        and cpu <= node.idle_cpu + more * node.releasing_cpu
-        and memory <= node.idle_memory + more * node.releasing_memory
-        and pods <= node.idle_pods + more * node.releasing_pods
-    )
+        cards -= max(request.gpus, request.dra_gpus) * WHOLE_GPU
+        cards -= request.devices * (request.portion or (WHOLE_GPU if request.gpu_memory_mib else 0))
+        cpu -= request.cpu_milli
+        memory -= request.memory_bytes
+        pods -= 1
+        if cards < 0 or cpu < 0 or memory < 0 or pods < 0:
+            return False
+    return True
 
 
 def _free_cards(node: NodeState, later: bool) -> int:
     """Add up what cards have free in milli-GPU: whole ones as the node counts them, and the rest of shared ones."""
-    free = (node.idle_gpus + (node.releasing_gpus if later else 0)) * 1000
+    free = (node.idle_gpus + (node.releasing_gpus if later else 0)) * WHOLE_GPU
     for device in node.devices:
-        if device.open and 0 < device.used_milli < 1000:
-            free += 1000 - device.used_milli
+        if device.open and 0 < device.used_milli < WHOLE_GPU:
+            free += WHOLE_GPU - device.used_milli
     return free
