@@ -371,7 +371,10 @@ class DeviceTaint(Value, frozen=True, kw_only=True):
 
 
 class Device(Value, frozen=True, kw_only=True):
-    """A device of a ResourceSlice; `id` is driver/pool/name; `gpu` the UUID where it is known."""
+    """A device of a ResourceSlice; `id` is driver/pool/name; `gpu` the UUID where it is known.
+
+    `closed`: why it takes nothing new though it is capacity (Unknown to its agent), "" = it does.
+    """
 
     id: str
     device_class: str
@@ -379,6 +382,7 @@ class Device(Value, frozen=True, kw_only=True):
     taints: tuple[DeviceTaint, ...] = ()
     gpu: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
+    closed: str = ""
     shared: bool = False
 
 

@@ -30,6 +30,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     share_what_is_free: bool = True
     stay_on_card: bool = True
     allocated_leaves_with_total: bool = True
+    silence_keeps_capacity: bool = True
 
 
 REASONS: dict[str, str] = {
@@ -88,6 +89,10 @@ REASONS: dict[str, str] = {
     "allocated_leaves_with_total": (
         "what runs on a node that is no capacity leaves `allocated` with it: in KAI a cordon makes the queue look"
         " over-served, and it is reclaimed from elsewhere"
+    ),
+    "silence_keeps_capacity": (
+        "a node whose kubelet went silent, or is under pressure, takes nothing new and stays capacity: in KAI it leaves the"
+        " total, so that somebody is evicted elsewhere for a loss that nobody has proven"
     ),
 }
 
