@@ -90,23 +90,6 @@ def divide(queues: dict[str, QueueState], total: Amounts, settings: Settings, ru
         level.extend((state.children, state.fair_share) for state in siblings if state.children)
 
 
-def shortage(state: QueueState) -> Amounts:
-    """Say how much of the quota that it wants a queue cannot count on, since capacity is short or its parent's share is."""
-    gpu, cpu, memory = (
-        max(
-            0,
-            min(
-                bound
-                for bound in (state.deserved[r], state.limit[r], state.requested[r])
-                if bound != UNLIMITED
-            )
-            - share,
-        )
-        for r, share in enumerate(state.fair_share)
-    )
-    return gpu, cpu, memory
-
-
 def _divide_resource(
     siblings: Iterable[QueueState], resource: int, total: int, k_milli: int, rules: Rules
 ) -> None:

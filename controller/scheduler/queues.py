@@ -5,9 +5,9 @@ Jobs sit in leaves; what they hold and ask for counts on the whole way up (KAI's
 
 from collections.abc import Iterable
 
-from controller.scheduler.amounts import UNLIMITED, Amounts
+from controller.scheduler.amounts import GPU, UNLIMITED, Amounts
 from controller.scheduler.model import Queue
-from controller.scheduler.state import QueueState
+from controller.scheduler.state import QueueState, TaskState
 
 
 def build(specs: Iterable[Queue]) -> tuple[dict[str, QueueState], tuple[str, ...]]:
@@ -86,6 +86,22 @@ def add_model(queue: QueueState, model: str, milli: int, sign: int, preemptible:
             counts[0] += sign * milli
             if not preemptible:
                 counts[1] += sign * milli
+
+
+def count_model(task: TaskState, sign: int) -> None:
+    """Count a pod that is on a node for quotas by GPU model (`add_model`), by the cards of it or its node."""
+    job, node = task.job, task.node
+    if (
+        job is None
+        or job.queue is None
+        or node is None
+        or not job.queue.counts_models
+        or task.amounts[GPU] == 0
+    ):
+        return
+    devices = task.devices or node.devices
+    if devices:
+        add_model(job.queue, devices[0].spec.model, task.amounts[GPU], sign, job.spec.preemptible)
 
 
 def allocatable(queue: QueueState, resource: int) -> int:

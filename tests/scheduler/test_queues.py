@@ -1,12 +1,15 @@
 """The tree of queues: what is built of specs in any order, and what is counted on the way up."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduler.amounts import UNLIMITED
-from controller.scheduler.model import Queue, Quota
-from controller.scheduler.queues import add, add_model, allocatable, build, request
+from controller.scheduler.model import Gpu, Job, Node, Queue, Quota, Task
+from controller.scheduler.queues import add, add_model, allocatable, build, count_model, request
+from controller.scheduler.state import JobState, NodeState, TaskState
 
 NO_QUOTA = (Quota(), Quota(), Quota())
 
@@ -100,6 +103,29 @@ def test_models_are_counted_only_where_a_queue_has_a_quota_for_them() -> None:
     add_model(states["leaf"], "A100", 1000, 1, preemptible=True)
     assert states["top"].by_model == {"H200": [2500, 2000]}
     assert states["leaf"].by_model == {}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "on_node", "counted"),
+    [
+        pytest.param(2000, True, [2000, 2000], id="by the model of the node"),
+        pytest.param(2000, False, [0, 0], id="not before it is on one"),
+        pytest.param(0, True, [0, 0], id="not without a GPU"),
+    ],
+)
+def test_a_pod_counts_for_the_model_that_it_holds(gpus: int, on_node: bool, counted: list[int]) -> None:
+    """And no longer once it is gone."""
+    states, _ = build((queue("q", models=(("H200", Quota(limit=4000)),)),))
+    job = JobState(
+        Job(id="ns/j", queue="q", created_at=datetime(2026, 3, 1, tzinfo=UTC), preemptible=False), states["q"]
+    )
+    task = TaskState(Task(id="ns/p", job="ns/j"), job)
+    task.amounts = (gpus, 0, 0)
+    task.node = NodeState(Node(name="n", gpus=(Gpu(uuid="GPU-1", model="H200"),)), 0) if on_node else None
+    count_model(task, 1)
+    assert states["q"].by_model == {"H200": counted}
+    count_model(task, -1)
+    assert states["q"].by_model == {"H200": [0, 0]}
 
 
 @pytest.mark.parametrize(
