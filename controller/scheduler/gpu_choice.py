@@ -81,11 +81,18 @@ def _is_idle(device: DeviceState) -> bool:
 def _whole_now(node: NodeState, count: int) -> tuple[DeviceState, ...] | None:
     if node.idle_gpus < count:
         return None
-    idle = [device for device in node.devices if device.open and not (device.used_milli or device.used_mib)]
-    if len(idle) > count:
-        idle.sort(key=lambda device: (device.spec.avoid != "", device.claimed_milli, device.index))
-        idle = sorted(idle[:count], key=lambda device: device.index)
-    return tuple(idle)
+    first: list[DeviceState] = []
+    last: list[DeviceState] = []
+    for device in node.devices:
+        if device.open and not (device.used_milli or device.used_mib):
+            if device.claimed_milli or device.claimed_mib or device.spec.avoid:
+                last.append(device)
+            else:
+                first.append(device)
+                if len(first) == count:
+                    return tuple(first)
+    last.sort(key=lambda device: device.spec.avoid != "")
+    return tuple((first + last)[:count])
 
 
 def _whole_candidates(

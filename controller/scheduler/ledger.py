@@ -219,8 +219,12 @@ class Ledger:
         return (task.status, task.node, task.devices, task.milli, task.mib, task.amounts, task.evicted)
 
     def _new_place(self, task: TaskState, status: TaskStatus, node: NodeState, devices: Devices) -> Place:
-        milli, mib = node_books.on_card(task.spec.request, devices[0]) if devices else (0, 0)
-        return (status, node, devices, milli, mib, self._amounts(task, devices), task.evicted)
+        request = task.spec.request
+        milli, mib = node_books.on_card(request, devices[0]) if devices else (0, 0)
+        amounts = task.amounts
+        if request.gpu_memory_mib or task.status is not TaskStatus.PENDING:
+            amounts = self._amounts(task, devices)
+        return (status, node, devices, milli, mib, amounts, task.evicted)
 
     def _amounts(self, task: TaskState, devices: Devices) -> Amounts:
         return counting.placed_amounts(task.spec.request, devices, self.min_gpu_mib, self.rules)

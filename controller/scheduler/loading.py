@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from controller.scheduler import counting, node_books, queues
+from controller.scheduler import counting, node_books, queues, task_order
 from controller.scheduler.amounts import NOTHING, WHOLE_GPU, Amounts, minus, plus
 from controller.scheduler.model import (
     ACTIVE_USED,
@@ -39,6 +39,7 @@ def _node_state(spec: Node, index: int, rules: Rules) -> NodeState:
         for profile, count in spec.mig.items():
             node.idle_other[counting.mig_resource(profile)] = count
         node.releasing_other = dict.fromkeys(node.idle_other, 0)
+    node.devices = tuple(sorted(node.devices, key=lambda device: (device.index, device.uuid)))
     idle = 0
     healthy, sick = PartHealth.HEALTHY, PartHealth.SICK
     for device in node.devices:
@@ -70,6 +71,9 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
             pod_set.tasks.append(task)
             if task_spec.status in ACTIVE_USED:
                 pod_set.held += 1
+        for pod_set in job.pod_sets.values():
+            if len(pod_set.tasks) > 1:
+                pod_set.tasks.sort(key=task_order.key)
         jobs[job.id] = job
     return jobs
 
@@ -119,21 +123,13 @@ def _named(task: TaskState, node: NodeState) -> tuple[DeviceState, ...]:
 
 
 def _with_free(task: TaskState, node: NodeState, wanted: int) -> tuple[DeviceState, ...]:
-    """Fill up with cards that are free, open ones first; a share that none is left for goes where it still fits."""
+    """Fill up with cards that have room: empty ones first, of those the open. A card is never overfilled by a guess."""
     known = task.devices
-    missing = wanted - len(known)
-    others = sorted(
-        (device for device in node.devices if device not in known),
-        key=lambda device: (not device.open, device.index),
+    fitting = sorted(
+        (device for device in node.devices if device not in known and _has_room(task, device)),
+        key=lambda device: (bool(device.used_milli or device.used_mib), not device.open, device.index),
     )
-    request = task.spec.request
-    empty = [device for device in others if not (device.used_milli or device.used_mib)]
-    shared = (
-        [device for device in others if device not in empty and _has_room(task, device)]
-        if request.is_shared
-        else []
-    )
-    return (*known, *(empty + shared)[:missing])
+    return (*known, *fitting[: wanted - len(known)])
 
 
 def _has_room(task: TaskState, device: DeviceState) -> bool:
