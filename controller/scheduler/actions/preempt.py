@@ -7,4 +7,4 @@ from controller.scheduler.session import Session
 
 def run(session: Session) -> None:
     """Try every job that waits; what is found stays in the ledger."""
-    run_rounds(session, Preempt())
+    run_rounds(session, Preempt(session))

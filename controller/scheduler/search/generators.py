@@ -147,7 +147,9 @@ def _could_fit(search: Search, tasks: list[TaskState], recorded: list[Batch], ta
     for batch in (*recorded, *taken):
         for task in batch:
             if task.node is not None:
-                freed[task.node.index] = freed.get(task.node.index, 0) + 1000 * max(task.spec.request.gpus, len(task.devices), 1)
+                freed[task.node.index] = freed.get(task.node.index, 0) + 1000 * max(
+                    task.spec.request.gpus, len(task.devices), 1
+                )
     nodes = search.session.ledger.nodes
     # Where nothing was taken the job had its chance when it was to be allocated, but for a gang's other pods.
     return any(gpu_room(nodes[index]) + room >= largest for index, room in freed.items()) or any(

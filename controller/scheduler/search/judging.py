@@ -10,8 +10,6 @@ from typing import Literal
 
 from controller.scheduler import gangs, min_runtime, reclaim_gates
 from controller.scheduler.amounts import Amounts
-from controller.scheduler.model import ACTIVE_USED
-from controller.scheduler.rules import Rules
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, QueueState, TaskState
 
@@ -111,7 +109,7 @@ def may_reclaim_with(
     victims: list[TaskState],
     gone: set[str],
     tasks: list[TaskState],
-    rules: Rules,
+    spare_quota: bool,
 ) -> bool:
     """Tell whether reclaim may take these victims for these pods of the job: fair shares, quotas, minimum run times."""
     if job.queue is None or not keeps_minimum(session, "reclaim", job, victims):
@@ -122,58 +120,33 @@ def may_reclaim_with(
         job.spec.preemptible,
         losses(session, victims, gone),
         session.settings.saturation_milli,
-        rules,
+        session.rules,
+        spare_quota,
     )
 
 
 # --- who may be a victim ---------------------------------------------------------------------------------------------
 
 
-def reclaim_victims(session: Session, evictor: JobState) -> list[JobState]:
-    """Choose the jobs that reclaim may take for this job, in the order of the ledger."""
-    assert evictor.queue is not None  # noqa: S101 - jobs without a queue never wait here (waiting.evictors)
-    amounts = gangs.amounts_of(gangs.tasks_to_place(session, evictor, real=False))
-    by_queue: dict[str, bool] = {}
-    found = []
-    for job in session.ledger.jobs.values():
-        queue = job.queue
-        if queue is None or queue is evictor.queue or not job.spec.preemptible or not is_active(job):
-            continue
-        allowed = by_queue.get(queue.name)
-        if allowed is None:
-            allowed = by_queue[queue.name] = reclaim_gates.may_be_victim(evictor.queue, amounts, queue)
-        if allowed and (is_elastic(job) or not is_protected(session, "reclaim", job, evictor)):
-            found.append(job)
-    return found
+def may_reclaim_from(session: Session, evictor: JobState, victim: JobState, amounts: Amounts) -> bool:
+    """Tell whether reclaim may look at the victim for a job that asks for these amounts."""
+    queue, own = victim.queue, evictor.queue
+    if queue is None or own is None or queue is own or not victim.spec.preemptible or not is_active(victim):
+        return False
+    if not reclaim_gates.may_be_victim(own, amounts, queue):
+        return False
+    return is_elastic(victim) or not is_protected(session, "reclaim", victim, evictor)
 
 
-def preempt_victims(session: Session, evictor: JobState) -> list[JobState]:
-    """Choose the jobs that preemption may take for this job: same queue, strictly lower priority."""
-    return [
-        job
-        for job in session.ledger.jobs.values()
-        if job.queue is evictor.queue
-        and job.spec.preemptible
-        and job.spec.priority < evictor.spec.priority
-        and is_active(job)
-        and (is_elastic(job) or not is_protected(session, "preempt", job, evictor))
-    ]
+def may_preempt(session: Session, evictor: JobState, victim: JobState) -> bool:
+    """Tell whether preemption may look at the victim: same queue, strictly lower priority."""
+    if victim.queue is not evictor.queue or victim.spec.priority >= evictor.spec.priority:
+        return False
+    if not victim.spec.preemptible or not is_active(victim):
+        return False
+    return is_elastic(victim) or not is_protected(session, "preempt", victim, evictor)
 
 
-def movable_jobs(session: Session, evictor: JobState) -> list[JobState]:
-    """Choose the jobs that consolidation may move: preemptible ones, and no more of them than the settings say (-1: all)."""
-    found: list[JobState] = []
-    most = session.settings.max_consolidation_preemptees
-    for job in session.ledger.jobs.values():
-        if job is evictor or not job.spec.preemptible or not is_active(job):
-            continue
-        # KAI lets one more through than it says.
-        if most >= 0 and len(found) > most:
-            break
-        found.append(job)
-    return found
-
-
-def has_active(tasks: Iterable[TaskState]) -> bool:
-    """Tell whether any of these pods counts as allocated."""
-    return any(task.status in ACTIVE_USED for task in tasks)
+def may_move(evictor: JobState, victim: JobState) -> bool:
+    """Tell whether consolidation may move the victim."""
+    return victim is not evictor and victim.spec.preemptible and is_active(victim)

@@ -1,8 +1,10 @@
 """What the three actions that evict differ in: who may start, who may be a victim, who judges, what is said. Pure."""
 
+from typing import ClassVar
+
 from controller.scheduler import gangs, reclaim_gates
+from controller.scheduler.amounts import Amounts
 from controller.scheduler.capacity import why_over_quota
-from controller.scheduler.rules import Rules
 from controller.scheduler.search import judging, sentences
 from controller.scheduler.search.scenario import gpu_room
 from controller.scheduler.session import Session
@@ -10,30 +12,45 @@ from controller.scheduler.state import JobState, TaskState
 
 
 class Kind:
-    """An action that evicts, as a search sees it."""
+    """An action that evicts, as a search sees it.
 
-    name: str
-    only_preemptible = False
-    by_queue = True
-    moves = False
-    """Whether every victim must find another place."""
+    `moves`: every victim must find another place. `guards_quota`: a set of victims that spares quotas is looked for first.
+    """
 
-    def may_start(self, session: Session, job: JobState) -> bool:
+    name: ClassVar[str]
+    only_preemptible: ClassVar[bool] = False
+    by_queue: ClassVar[bool] = True
+    moves: ClassVar[bool] = False
+    guards_quota: ClassVar[bool] = False
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def asked(self, job: JobState) -> Amounts:
+        """Give what the job asks for next."""
+        return gangs.amounts_of(gangs.tasks_to_place(self.session, job, real=False))
+
+    def may_start(self, job: JobState) -> bool:
         """Tell whether the job may look for victims at all."""
         raise NotImplementedError
 
-    def candidates(self, session: Session, job: JobState) -> list[JobState]:
-        """Choose the jobs that may be victims, in the order of the ledger."""
+    def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:
+        """Tell whether the victim's pods may be looked at for a job that asks for these amounts."""
         raise NotImplementedError
+
+    def candidates(self, evictor: JobState) -> list[JobState]:
+        """List the jobs that may be victims, in the order of the ledger."""
+        asked = self.asked(evictor)
+        jobs = self.session.ledger.jobs.values()
+        return [job for job in jobs if self.may_be_victim(evictor, job, asked)]
 
     def allows(
         self,
-        session: Session,
-        job: JobState,
+        evictor: JobState,
         victims: list[TaskState],
         gone: set[str],
         tasks: list[TaskState],
-        rules: Rules,
+        spare_quota: bool = False,
     ) -> bool:
         """Tell whether these victims, of which those in `gone` find no new place, may be taken for these pods of the job."""
         raise NotImplementedError
@@ -47,24 +64,25 @@ class Reclaim(Kind):
     """A queue takes back what is its fair share (kai.md 3.5)."""
 
     name = "reclaim"
+    guards_quota = True
 
-    def may_start(self, session: Session, job: JobState) -> bool:
-        amounts = gangs.amounts_of(gangs.tasks_to_place(session, job, real=False))
-        return job.queue is not None and reclaim_gates.may_reclaim(job.queue, amounts, job.spec.preemptible)
+    def may_start(self, job: JobState) -> bool:
+        return job.queue is not None and reclaim_gates.may_reclaim(
+            job.queue, self.asked(job), job.spec.preemptible
+        )
 
-    def candidates(self, session: Session, job: JobState) -> list[JobState]:
-        return judging.reclaim_victims(session, job)
+    def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:
+        return judging.may_reclaim_from(self.session, evictor, victim, asked)
 
     def allows(
         self,
-        session: Session,
-        job: JobState,
+        evictor: JobState,
         victims: list[TaskState],
         gone: set[str],
         tasks: list[TaskState],
-        rules: Rules,
+        spare_quota: bool = False,
     ) -> bool:
-        return judging.may_reclaim_with(session, job, victims, gone, tasks, rules)
+        return judging.may_reclaim_with(self.session, evictor, victims, gone, tasks, spare_quota)
 
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.reclaimed(evictor, task)
@@ -75,23 +93,23 @@ class Preempt(Kind):
 
     name = "preempt"
 
-    def may_start(self, session: Session, job: JobState) -> bool:
-        amounts = gangs.amounts_of(gangs.tasks_to_place(session, job, real=False))
-        return job.queue is not None and why_over_quota(job.queue, amounts, job.spec.preemptible) is None
+    def may_start(self, job: JobState) -> bool:
+        return (
+            job.queue is not None and why_over_quota(job.queue, self.asked(job), job.spec.preemptible) is None
+        )
 
-    def candidates(self, session: Session, job: JobState) -> list[JobState]:
-        return judging.preempt_victims(session, job)
+    def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:  # noqa: ARG002
+        return judging.may_preempt(self.session, evictor, victim)
 
     def allows(
         self,
-        session: Session,
-        job: JobState,
+        evictor: JobState,
         victims: list[TaskState],
         gone: set[str],  # noqa: ARG002
         tasks: list[TaskState],  # noqa: ARG002
-        rules: Rules,  # noqa: ARG002
+        spare_quota: bool = False,  # noqa: ARG002
     ) -> bool:
-        return judging.keeps_minimum(session, "preempt", job, victims)
+        return judging.keeps_minimum(self.session, "preempt", evictor, victims)
 
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.preempted(evictor, task)
@@ -105,28 +123,39 @@ class Consolidate(Kind):
     by_queue = False
     moves = True
 
-    def may_start(self, session: Session, job: JobState) -> bool:
-        wanted = sum(task.amounts[0] for task in gangs.tasks_to_place(session, job, real=False))
-        return _free_gpus(session) >= wanted
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._free = (-1, 0)
 
-    def candidates(self, session: Session, job: JobState) -> list[JobState]:
-        return judging.movable_jobs(session, job)
+    def may_start(self, job: JobState) -> bool:
+        return self._free_gpus() >= self.asked(job)[0]
+
+    def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:  # noqa: ARG002
+        return judging.may_move(evictor, victim)
+
+    def candidates(self, evictor: JobState) -> list[JobState]:
+        most = self.session.settings.max_consolidation_preemptees
+        found = super().candidates(evictor)
+        # KAI lets one more through than it says.
+        return found if most < 0 else found[: most + 1]
 
     def allows(
         self,
-        session: Session,  # noqa: ARG002
-        job: JobState,  # noqa: ARG002
+        evictor: JobState,  # noqa: ARG002
         victims: list[TaskState],  # noqa: ARG002
         gone: set[str],
         tasks: list[TaskState],  # noqa: ARG002
-        rules: Rules,  # noqa: ARG002
+        spare_quota: bool = False,  # noqa: ARG002
     ) -> bool:
         return not gone
 
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.moved(evictor, task)
 
-
-def _free_gpus(session: Session) -> int:
-    """Count what is free or will be on nodes that are not closed, in milli-GPU."""
-    return sum(gpu_room(node) for node in session.ledger.nodes if not node.spec.closed)
+    def _free_gpus(self) -> int:
+        """Count what is free or will be on nodes that are not closed, in milli-GPU; anew only after something changed."""
+        ledger = self.session.ledger
+        if self._free[0] != len(ledger.changes):
+            free = sum(gpu_room(node) for node in ledger.nodes if not node.spec.closed)
+            self._free = (len(ledger.changes), free)
+        return self._free[1]

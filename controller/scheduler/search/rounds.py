@@ -2,36 +2,40 @@
 
 from controller.scheduler.job_order import JobsByQueue
 from controller.scheduler.search.budget import Budget
+from controller.scheduler.search.cheapest import Cheapest
 from controller.scheduler.search.kinds import Kind
 from controller.scheduler.search.scenario import Search
 from controller.scheduler.search.solver import solve
 from controller.scheduler.search.waiting import Failures, evictors
 from controller.scheduler.session import Session
-from controller.scheduler.state import JobState, TaskState
+from controller.scheduler.state import JobState
 
 
 def run(session: Session, kind: Kind) -> None:
     """Try every waiting job once. What succeeds stays in the ledger; a search that ran out leaves the rest for next time."""
+    if kind.moves and session.settings.max_consolidation_preemptees == 0:
+        return
     budget = Budget(session, kind.name)
     failures: dict[str, Failures] = {}
+    cheapest = Cheapest(budget, kind) if session.rules.victims_by_cost else None
     waiting = evictors(session, kind.only_preemptible)
     while not budget.exhausted and (job := waiting.pop()) is not None:
-        if not kind.may_start(session, job):
+        if not kind.may_start(job):
             continue
         failed = failures.setdefault(job.spec.queue if kind.by_queue else "", Failures(session))
         if failed.rules_out(job):
             continue
-        if not _make_room(budget, kind, job):
+        found = cheapest.make_room(job) if cheapest is not None else solve(search_for(budget, kind, job))
+        if not found:
             failed.add(job)
 
 
-def _make_room(budget: Budget, kind: Kind, job: JobState) -> bool:
-    session = budget.session
-
-    def victims() -> JobsByQueue:
-        return JobsByQueue(session, kind.candidates(session, job), victims=True)
-
-    def valid(tasks: list[TaskState], gone: set[str], placed: list[TaskState]) -> bool:
-        return kind.allows(session, job, tasks, gone, placed, session.rules)
-
-    return solve(Search(budget, job, victims, valid, lambda task: kind.why(job, task)))
+def search_for(budget: Budget, kind: Kind, job: JobState, spare_quota: bool = False) -> Search:
+    """Set up KAI's search for a job."""
+    return Search(
+        budget,
+        job,
+        victims=lambda: JobsByQueue(budget.session, kind.candidates(job), victims=True),
+        valid=lambda victims, gone, tasks: kind.allows(job, victims, gone, tasks, spare_quota),
+        why=lambda task: kind.why(job, task),
+    )

@@ -44,7 +44,7 @@ def moved(evictor: JobState, task: TaskState) -> str:
     return f"moved from {node} to make room in one piece for job {evictor.id}"
 
 
-def price(session: Session, milli_seconds: int, others: str) -> str:
+def price(session: Session, milli_seconds: int) -> str:
     """Say what an eviction costs, and that nothing cheaper was found."""
-    done = "the cheapest found" if not session.exhausted else "the cheapest found so far"
-    return f"{others}; {done}, at {milli_seconds // 1000} GPU-seconds"
+    found = "nothing cheaper was found" + (" before time ran out" if session.exhausted else "")
+    return f"; costs {milli_seconds // 1000} GPU-seconds, {found}"

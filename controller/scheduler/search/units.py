@@ -11,7 +11,7 @@ always cost less, and among as many the one that began last. A pod without a GPU
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from controller.scheduler import gangs
@@ -23,6 +23,7 @@ INTERRUPTION_S: Final = 3600
 UNKNOWN_CHECKPOINT_S: Final = 3600
 RESTART_S: Final = 900
 MOST_RESTARTS: Final = 4
+_SECOND: Final = timedelta(seconds=1)
 
 
 class Unit:
@@ -44,10 +45,10 @@ def seconds_lost(job: JobState, now: datetime) -> int:
     spec = job.spec
     lost = INTERRUPTION_S + RESTART_S * min(spec.restarts, MOST_RESTARTS)
     if spec.checkpoint_at is not None and (spec.started_at is None or spec.checkpoint_at >= spec.started_at):
-        return lost + max(0, int((now - spec.checkpoint_at).total_seconds()))
+        return lost + max(0, (now - spec.checkpoint_at) // _SECOND)
     if spec.started_at is None:
         return lost
-    return lost + min(max(0, int((now - spec.started_at).total_seconds())), UNKNOWN_CHECKPOINT_S)
+    return lost + min(max(0, (now - spec.started_at) // _SECOND), UNKNOWN_CHECKPOINT_S)
 
 
 def weight(task: TaskState) -> int:

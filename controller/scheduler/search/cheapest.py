@@ -1,0 +1,282 @@
+"""Our search for victims: the least work is lost, nobody falls below his quota while there is another way. Pure.
+
+Pod after pod of the waiting job takes a node that has room by now, or else the node where room costs least (`shelf`,
+`room_on_node`); whoever of the victims can stay after all, or find another place, does. What cannot work by counting GPUs is
+refused before anything is tried, and an eviction that its victim could turn round is refused too (`loops`).
+Rule `victims_by_cost`; what KAI does instead: `solver`.
+"""
+
+from typing import Final, TypeAlias
+
+from controller.scheduler import gangs, place
+from controller.scheduler.amounts import Amounts
+from controller.scheduler.domains import DomainTree
+from controller.scheduler.model import ACTIVE_USED, TaskStatus
+from controller.scheduler.search import loops, sentences
+from controller.scheduler.search.budget import Budget
+from controller.scheduler.search.kinds import Kind
+from controller.scheduler.search.room_on_node import Choice
+from controller.scheduler.search.shelf import Shelf
+from controller.scheduler.search.units import Unit
+from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
+
+MOST_TRIES: Final = 12
+"""How many nodes are tried for one pod, and how many domains for one job, after counting said that they would do."""
+
+_Who: TypeAlias = tuple[object, ...]
+
+
+class Cheapest:
+    """The search of one action, with what it learned kept from job to job."""
+
+    def __init__(self, budget: Budget, kind: Kind) -> None:
+        self._budget = budget
+        self._session = budget.session
+        self._ledger = budget.session.ledger
+        self._kind = kind
+        self._shelves: dict[_Who, Shelf] = {}
+        self._may_go: dict[_Who, dict[str, bool]] = {}
+        self._homeless: dict[object, int] = {}
+        self._given_up = 0
+        self._nodes: dict[int, NodeSet] = {}
+        self._job: JobState | None = None
+        self._left: list[TaskState] = []
+        self._spare_quota = False
+        self._chosen: list[Choice] = []
+
+    def make_room(self, job: JobState) -> bool:
+        """Find the cheapest victims for a job; True if the ledger holds the solution, else it is as it was."""
+        tasks = list(gangs.tasks_to_place(self._session, job, real=False))
+        if not tasks or place.why_not_queue(self._session, job, tasks) is not None:
+            return False
+        self._job = job
+        domains = self._domains(job, tasks)
+        if len(tasks) > 1 or domains != [None]:
+            domains = [domain for domain in domains if self._could_hold(job, tasks, domain)]
+        quotas = (
+            (True, False)
+            if self._kind.guards_quota and self._session.rules.test_after_subtraction
+            else (False,)
+        )
+        for self._spare_quota in quotas:
+            for domain in domains[:MOST_TRIES]:
+                mark = self._ledger.mark()
+                self._left, self._chosen = list(tasks), []
+                if self._place_all(job, tasks, domain):
+                    self._record(job)
+                    return True
+                self._ledger.undo_to(mark)
+                if self._budget.exhausted:
+                    return False
+        return False
+
+    # --- placing the job ---------------------------------------------------------------------------------------------
+
+    def _place_all(self, job: JobState, tasks: list[TaskState], domain: NodeSet | None) -> bool:
+        for task in tasks:
+            if not self._place(job, task, domain) and not self._evict_for(job, task, domain, len(tasks) == 1):
+                return False
+            self._left.pop(0)
+        return len(tasks) == 1 or (gangs.is_satisfied(job) and self._settle(job))
+
+    def _place(self, job: JobState, task: TaskState, only: NodeSet | None) -> bool:
+        return place.place_job(self._session, job, real=False, only=only, tasks=[task])
+
+    def _evict_for(self, job: JobState, task: TaskState, domain: NodeSet | None, is_last: bool) -> bool:
+        """Make room for one pod on the cheapest node where it works."""
+        shelf = self._shelf(job, task, domain)
+        for _ in range(MOST_TRIES):
+            choice = shelf.best(task)
+            if choice is None:
+                return False
+            mark = self._ledger.mark()
+            price = sentences.price(self._session, choice.cost)
+            for victim in choice.tasks:
+                self._ledger.evict(victim, self._kind.why(job, victim) + price)
+            self._chosen.append(choice)
+            if self._place(job, task, self._only(choice.node)) and (not is_last or self._settle(job)):
+                return True
+            self._chosen.pop()
+            self._ledger.undo_to(mark)
+            shelf.drop(choice)
+        return False
+
+    def _only(self, node: NodeState) -> NodeSet:
+        found = self._nodes.get(node.index)
+        if found is None:
+            found = self._nodes[node.index] = NodeSet(("node", node.name), frozenset((node.index,)))
+        return found
+
+    # --- who may go --------------------------------------------------------------------------------------------------
+
+    def _who(self, job: JobState) -> _Who:
+        """Name those jobs that have the same victims."""
+        asked = self._kind.asked(job)
+        running = job.id if any(pod_set.held for pod_set in job.pod_sets.values()) else ""
+        return (job.spec.queue, job.spec.preemptible, job.spec.priority, asked, running)
+
+    def _shelf(self, job: JobState, task: TaskState, domain: NodeSet | None) -> Shelf:
+        shape, _ = self._session.fit.of(task)
+        who = self._who(job)
+        key = (
+            who,
+            shape.key,
+            task.spec.request,
+            self._spare_quota,
+            domain.key if domain is not None else None,
+        )
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            nodes = self._ledger.nodes
+            chosen = nodes if domain is None else [nodes[index] for index in sorted(domain.nodes)]
+            known = self._may_go.setdefault(who, {})
+            asked = self._kind.asked(job)
+            shelf = Shelf(
+                self._budget,
+                task,
+                chosen,
+                lambda victim: self._may_be_victim(known, job, victim, asked),
+                self._allowed,
+            )
+            self._shelves[key] = shelf
+        return shelf
+
+    def _may_be_victim(self, known: dict[str, bool], job: JobState, victim: JobState, asked: Amounts) -> bool:
+        found = known.get(victim.id)
+        if found is None:
+            found = known[victim.id] = self._kind.may_be_victim(job, victim, asked)
+        return found
+
+    def _allowed(self, units: list[Unit]) -> bool:
+        """Tell whether queues can bear the loss of these, after what was taken before, for what is left of the job."""
+        if self._job is None:
+            return False
+        victims = [task for unit in units for task in unit.tasks]
+        return self._kind.moves or self._kind.allows(
+            self._job, victims, {task.id for task in victims}, self._left, self._spare_quota
+        )
+
+    # --- where the victims go ----------------------------------------------------------------------------------------
+
+    def _settle(self, job: JobState) -> bool:
+        """Let victims stay or move where there is room, the most expensive first; tell whether the rest may go."""
+        units = sorted(
+            (unit for choice in self._chosen for unit in choice.units), key=lambda unit: -unit.cost
+        )
+        victims = list({unit.job.id: unit.job for unit in units}.values())
+        most = self._session.settings.max_consolidation_preemptees
+        if self._kind.moves and 0 <= most < len(victims):
+            return False
+        if len(units) > 1 or len(units[0].tasks) > 1 if units else False:
+            for victim in victims:
+                self._place_again(victim, at_home=True)
+        if self._kind.moves or self._session.settings.allow_consolidating_reclaim:
+            for victim in victims:
+                self._place_again(victim, at_home=False)
+        for victim in victims:
+            lost = [task for task in victim.tasks if task.status not in ACTIVE_USED and task.evicted]
+            if lost and (
+                self._kind.moves or loops.why_not_evict(self._session, job, victim, lost) is not None
+            ):
+                return False
+        return True
+
+    def _place_again(self, victim: JobState, at_home: bool) -> None:
+        """Place what was evicted of a job: at home only, or on any node."""
+        while tasks := [
+            task for task in victim.tasks if task.status is TaskStatus.RELEASING and task.evicted
+        ]:
+            only: NodeSet | None = None
+            likeness: object = None
+            if at_home:
+                homes = frozenset(task.node.index for task in tasks if task.node is not None)
+                only = NodeSet(("homes", ",".join(map(str, sorted(homes)))), homes)
+            else:
+                likeness = tuple((self._session.fit.of(task)[0].key, task.spec.request) for task in tasks)
+                if self._homeless.get(likeness) == self._given_up:
+                    return
+            if not place.place_job(self._session, victim, real=False, only=only):
+                if not at_home:
+                    self._homeless[likeness] = self._given_up
+                return
+
+    def _record(self, job: JobState) -> None:
+        """Note who gained, and whether more was given up than taken, so that others may find room now."""
+        freed = 0
+        for choice in self._chosen:
+            for victim in choice.tasks:
+                if victim.evicted:
+                    self._session.gains[victim.id] = job.id
+                    freed += victim.amounts[0]
+        taken = sum(task.amounts[0] for task in job.tasks if task.status is TaskStatus.PIPELINED)
+        if freed > taken:
+            self._given_up += 1
+
+    # --- what cannot work --------------------------------------------------------------------------------------------
+
+    def _could_hold(self, job: JobState, tasks: list[TaskState], domain: NodeSet | None) -> bool:
+        """Tell whether enough nodes could take the pods if everybody went who may go; a bound, by whole GPUs alone."""
+        who = self._who(job)
+        known = self._may_go.setdefault(who, {})
+        asked = self._kind.asked(job)
+        nodes = self._ledger.nodes
+        chosen = nodes if domain is None else [nodes[index] for index in sorted(domain.nodes)]
+        wanted = sorted((task.spec.request.gpus for task in tasks), reverse=True)
+        if not wanted[0]:
+            return True
+        shape = self._session.fit.of(max(tasks, key=lambda task: task.spec.request.gpus))[0]
+        rooms = []
+        for node in chosen:
+            if self._session.fit.refusal(shape, node) is not None and len(set(wanted)) == 1:
+                continue
+            cards = node.idle_gpus + node.releasing_gpus
+            for task in node.tasks.values():
+                if (
+                    task.job is not None
+                    and task.status in ACTIVE_USED
+                    and self._may_be_victim(known, job, task.job, asked)
+                ):
+                    cards += task.spec.request.gpus or len(task.devices)
+            rooms.append(cards)
+        for size in sorted(set(wanted) - {0}, reverse=True):
+            if sum(room // size for room in rooms if room > 0) < sum(1 for other in wanted if other >= size):
+                return False
+        return True
+
+    def _domains(self, job: JobState, tasks: list[TaskState]) -> list[NodeSet | None]:
+        """List the domains that the job must fit into one of, those with most room first; None = no such bound."""
+        root = job.root
+        constraint = root.topology
+        if constraint is None and not root.groups and len(root.pod_sets) == 1:
+            constraint = root.pod_sets[0].topology
+        if (
+            constraint is None
+            or not constraint.required
+            or any(task.status in ACTIVE_USED for task in job.tasks)
+        ):
+            return [None]
+        spec = next(
+            (each for each in self._session.snapshot.topologies if each.name == constraint.topology), None
+        )
+        if spec is None:
+            return []
+        tree = self._session.trees.get(spec.name) or DomainTree(spec, self._ledger.nodes)
+        self._session.trees[spec.name] = tree
+        depth = tree.depth(constraint.required)
+        if depth is None:
+            return []
+        found: dict[tuple[str, ...], list[int]] = {}
+        for index, path in tree.paths.items():
+            found.setdefault(path[:depth], []).append(index)
+        nodes = self._ledger.nodes
+        wanted = sum(task.spec.request.gpus for task in tasks)
+        ordered = sorted(
+            found.items(),
+            key=lambda item: (
+                max(
+                    wanted - sum(nodes[index].idle_gpus + nodes[index].releasing_gpus for index in item[1]), 0
+                ),
+                item[0],
+            ),
+        )
+        return [NodeSet(("domain", spec.name, *path), frozenset(indexes)) for path, indexes in ordered]
