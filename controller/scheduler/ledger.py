@@ -231,15 +231,17 @@ class Ledger:
 
     def _move(self, task: TaskState, place: Place) -> None:
         """Write a pod's new place, and what follows of it: queues, the subgroup's count, versions, changes."""
-        was, node, old = task.status in ACTIVE_USED, task.node, task.amounts
+        node, job = task.node, task.job
+        was, now = task.status in ACTIVE_USED, place[0] in ACTIVE_USED
+        if was and job is not None and job.queue is not None:
+            _count(task, job, job.queue, -1)
         task.status, task.node, task.devices, task.milli, task.mib, task.amounts, task.evicted = place
-        now = place[0] in ACTIVE_USED
-        job = task.job
+        if now and job is not None and job.queue is not None:
+            _count(task, job, job.queue, 1)
         if job is not None:
             job.version += 1
             if was != now:
                 job.pod_sets[task.spec.pod_set].held += 1 if now else -1
-            self._count(job, old if was else None, task.amounts if now else None)
         if node is not None:
             node.version += 1
             self.changes.append(node.index)
@@ -247,14 +249,11 @@ class Ledger:
             place[1].version += 1
             self.changes.append(place[1].index)
 
-    def _count(self, job: JobState, old: Amounts | None, new: Amounts | None) -> None:
-        queue: QueueState | None = job.queue
-        if queue is None or old == new:
-            return
-        if old is not None:
-            queues.add(queue, old, -1, job.spec.preemptible)
-        if new is not None:
-            queues.add(queue, new, 1, job.spec.preemptible)
+
+def _count(task: TaskState, job: JobState, queue: QueueState, sign: int) -> None:
+    queues.add(queue, task.amounts, sign, job.spec.preemptible)
+    if queue.counts_models:
+        queues.count_model(task, sign)
 
 
 def build(snapshot: Snapshot, rules: Rules) -> Ledger:

@@ -230,6 +230,7 @@ def count_queues(jobs: Iterable[JobState], counted: list[bool], min_mib: int, ru
                 continue
             if task.status in ACTIVE_USED:
                 queues.add(queue, amounts, 1, job.spec.preemptible)
+                queues.count_model(task, 1)
                 queues.request(queue, amounts, 1)
             elif task.status is TaskStatus.PENDING:
                 queues.request(queue, amounts, 1)

@@ -30,7 +30,7 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     if request.gpus:
         free = node.idle_gpus + node.releasing_gpus if later else node.idle_gpus
         if request.gpus > free:
-            return _no_gpu(node, request.gpus - free)
+            return NO_GPU
         if not node.spec.mig:
             return None if not request.other else _why_not_extended(request, node, later)
     if request.other or request.mig:
@@ -40,18 +40,6 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     return _why_not_kind(request, node) or (
         _why_not_shared(request, node, later, rules) if request.is_shared else None
     )
-
-
-def _no_gpu(node: NodeState, missing: int) -> str:
-    """Name what is wrong with cards that would have been enough, where nobody is on them."""
-    why = [
-        device.spec.why or "not offered by kubelet"
-        for device in node.devices
-        if not device.open and not (device.used_milli or device.used_mib)
-    ]
-    if len(why) < missing:
-        return NO_GPU
-    return "node(s) had GPUs that take no new pod: " + ", ".join(dict.fromkeys(why))
 
 
 def _why_not_extended(request: Request, node: NodeState, later: bool) -> str | None:
@@ -80,18 +68,9 @@ def _why_not_shared(request: Request, node: NodeState, later: bool, rules: Rules
     if request.gpu_memory_mib and not node.spec.gpu_memory_known:
         return NO_MEMORY_KNOWN
     if not later and rules.share_what_is_free:
-        return (
-            None
-            if choose(request, node, False, Order.BINPACK, rules) is not None
-            else _no_share(request, node)
-        )
+        return None if choose(request, node, False, Order.BINPACK, rules) is not None else NO_SHARE
     if not any(fits_empty(request, device) for device in node.devices):
-        return _no_share(request, node)
+        return NO_SHARE
     # KAI counts a shared card that has room only later as room now, and then lets the pod wait for it.
     free = node.idle_gpus + node.releasing_gpus if later else node.idle_gpus
-    return None if free + count_shared(request, node) >= request.devices else _no_share(request, node)
-
-
-def _no_share(request: Request, node: NodeState) -> str:
-    why = _no_gpu(node, request.devices)
-    return NO_SHARE if why == NO_GPU else why
+    return None if free + count_shared(request, node) >= request.devices else NO_SHARE

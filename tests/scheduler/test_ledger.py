@@ -157,15 +157,6 @@ def test_an_unknown_card_stays_in_the_total_and_takes_nothing_new() -> None:
         assert uuids(books, name, later=True) is None
 
 
-def test_a_refusal_names_what_is_wrong_with_the_cards() -> None:
-    """Where a healthy card would have been enough, the reason is the card's."""
-    node = Node(name="a", gpus=(gpu(0, PartHealth.UNKNOWN, why="ProbeHung"),))
-    books = load([node], [pod("w", ONE), pod("h", HALF)])
-    for name in ("w", "h"):
-        why = books.why_not_room(books.tasks[name], books.nodes[0], later=False)
-        assert why == "node(s) had GPUs that take no new pod: ProbeHung"
-
-
 @pytest.mark.parametrize(("rules", "whole"), [(DEFAULT, 7), (COMPATIBLE, 8)])
 def test_the_smaller_device_count_is_believed(rules: Rules, whole: int) -> None:
     """Kubelet gives seven of eight: seven at most are given, counting those in use."""
@@ -543,6 +534,21 @@ def test_quota_without_preemption_and_members_of_subgroups_are_counted() -> None
     place(books, "l0", "w1")
     assert {name: pods.held for name, pods in books.jobs["j"].pod_sets.items()} == {"l": 1, "w": 1}
     assert books.queues["q"].allocated_np[0] == 2000
+
+
+def test_what_is_held_of_a_model_follows_every_move() -> None:
+    """A queue with a quota for the model knows what it holds of it, by the pod's card."""
+    quota = Queue(name="q", quotas=(OPEN,) * 3, models=(("H100", OPEN),))
+    job = Job(id="j", queue="q", created_at=NOW, tasks=(Task(id="p", job="j", request=ONE),))
+    node = Node(name="a", gpus=(Gpu(uuid="card", memory_mib=80_000, model="H100"),))
+    books = ledgers.build(Snapshot(now=NOW, nodes=(node,), queues=(quota,), jobs=(job,)), DEFAULT)
+    mark = books.mark()
+    place(books, "p")
+    assert books.queues["q"].by_model["H100"][0] == 1000
+    books.evict(books.tasks["p"], "because")
+    assert books.queues["q"].by_model["H100"][0] == 0
+    books.undo_to(mark)
+    assert books.queues["q"].by_model["H100"][0] == 0
 
 
 def test_others_keep_books_of_their_own_in_step() -> None:
