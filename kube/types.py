@@ -8,9 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all wire structs: frozen, camelCase on the wire."""
+from kube.placement import Affinity, TopologySpreadConstraint
+from kube.struct import Struct as Struct
 
 
 class OwnerReference(Struct, frozen=True, kw_only=True):
@@ -93,16 +92,59 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
     requests: dict[str, str] = {}
 
 
+class ContainerPort(Struct, frozen=True, kw_only=True):
+    """`host_port` 0 = none."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
 class Container(Struct, frozen=True, kw_only=True):
+    """`restart_policy` Always makes an init container a sidecar, which runs beside the others."""
+
     name: str = ""
+    restart_policy: str = ""
+    ports: tuple[ContainerPort, ...] = ()
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
 
 
+class ClaimVolume(Struct, frozen=True, kw_only=True):
+    claim_name: str
+
+
+class ConfigMapVolume(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    optional: bool = False
+
+
 class Volume(Struct, frozen=True, kw_only=True):
+    """`ephemeral` makes a claim named pod-volume."""
+
     name: str = ""
     empty_dir: dict[str, object] | None = None
+    ephemeral: dict[str, object] | None = None
+    persistent_volume_claim: ClaimVolume | None = None
+    config_map: ConfigMapVolume | None = None
+
+
+class SchedulingGate(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class PodResourceClaim(Struct, frozen=True, kw_only=True):
+    """One of the two is set; what a template's claim is called stands in the pod's status."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodResourceClaimStatus(Struct, frozen=True, kw_only=True):
+    name: str
+    resource_claim_name: str | None = None
 
 
 class PodSpec(Struct, frozen=True, kw_only=True):
@@ -113,7 +155,14 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
     tolerations: tuple[Toleration, ...] = ()
     containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, str] = {}
+    resources: ResourceRequirements = ResourceRequirements()
     volumes: tuple[Volume, ...] = ()
+    affinity: Affinity | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodCondition(Struct, frozen=True, kw_only=True):
@@ -143,6 +192,8 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    nominated_node_name: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class Pod(Struct, frozen=True, kw_only=True):

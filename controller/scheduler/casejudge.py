@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import combinations
 
-from controller.scheduler.casefile import ON_NODE, Standing, task_id
+from controller.scheduler.casecards import ON_NODE, Standing, task_id
 from controller.scheduler.caserounds import Rounds
 from controller.scheduler.casewords import Case, CaseJob, CaseTask, Expectation, Observed
 from controller.scheduler.model import HOLDING, TaskStatus

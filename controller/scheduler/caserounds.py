@@ -6,7 +6,9 @@ The step between two rounds is the suite's: what was bound runs, what was pipeli
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from controller.scheduler.casefile import Standing, claim_id, first_standings, held, snapshot_of, task_id
+from controller.scheduler.casecards import Standing, first_standings, task_id
+from controller.scheduler.casefile import held, snapshot_of
+from controller.scheduler.casejobs import claim_id
 from controller.scheduler.casewords import Case
 from controller.scheduler.model import Plan, TaskStatus
 from controller.scheduler.rules import Rules

@@ -1,0 +1,73 @@
+"""Which cards the pods of a node hold, as far as anybody knows. Pure.
+
+Pods that share a card carry its group's name (KAI's label); the group's reservation pod knows the card. Of pods with whole
+GPUs the agent knows from kubelet (NodeHealth, `heldBy`). Where nobody knows, no card is named: the ledger then takes a free
+one for it, so that the numbers are right.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kube.nodehealth import NodeHealth
+from kube.types import Pod
+
+GPU_GROUP: Final = "runai-gpu-group"
+GPU_GROUP_PREFIX: Final = "runai-gpu-group/"
+RESERVED_UUID: Final = "run.ai/reserve_for_gpu_index"
+RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
+
+
+def is_reservation(pod: Pod) -> bool:
+    """Tell whether a pod only keeps a card for those that share it: it counts for nobody besides them."""
+    return pod.metadata.namespace == RESERVATION_NAMESPACE and GPU_GROUP in pod.metadata.labels
+
+
+def groups_of(pod: Pod) -> tuple[str, ...]:
+    """Give the groups of cards that a pod shares, in order of name."""
+    labels = pod.metadata.labels
+    several = sorted(value for key, value in labels.items() if key.startswith(GPU_GROUP_PREFIX))
+    if several:
+        return tuple(several)
+    return (labels[GPU_GROUP],) if labels.get(GPU_GROUP) else ()
+
+
+def holdings(
+    pods: Iterable[Pod], health: NodeHealth | None, cards: Iterable[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Give the cards of each pod of a node, by namespace/name.
+
+    A group whose card nobody knows is given one that no other is known to hold, in the cards' order: its pods share it.
+    """
+    every = sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+    held = _held(health)
+    of_group = {
+        pod.metadata.labels[GPU_GROUP]: uuid
+        for pod in every
+        if is_reservation(pod)
+        for uuid in (pod.metadata.annotations.get(RESERVED_UUID) or next(iter(held.get(_name(pod), ())), ""),)
+        if uuid
+    }
+    known = {*of_group.values(), *(uuid for uuids in held.values() for uuid in uuids)}
+    free = [uuid for uuid in cards if uuid not in known]
+    for group in sorted({group for pod in every for group in groups_of(pod)} - of_group.keys()):
+        if free:
+            of_group[group] = free.pop(0)
+    found: dict[str, tuple[str, ...]] = {}
+    for pod in every:
+        if not is_reservation(pod):
+            shared = tuple(of_group[group] for group in groups_of(pod) if group in of_group)
+            found[_name(pod)] = shared or held.get(_name(pod), ())
+    return found
+
+
+def _held(health: NodeHealth | None) -> dict[str, tuple[str, ...]]:
+    """Give the cards of each pod that kubelet named; a card with several holders is no pod's alone."""
+    found: dict[str, list[str]] = {}
+    for part in () if health is None else health.status.parts:
+        if part.uuid and part.held and "/" in part.held_by and " " not in part.held_by:
+            found.setdefault(part.held_by, []).append(part.uuid)
+    return {name: tuple(sorted(uuids)) for name, uuids in found.items()}
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

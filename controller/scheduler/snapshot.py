@@ -1,0 +1,282 @@
+"""From Kubernetes objects to the snapshot of one instant. Pure: equal objects give an equal snapshot, in whatever order.
+
+An object that cannot be read is left out and said, and stops nothing else: without its Node a pod goes nowhere, without its
+Queue a job waits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.scheduler.claim_objects import claim_of, devices_of
+from controller.scheduler.gpu_holdings import holdings, is_reservation
+from controller.scheduler.health import Seen, cards_of, node_of
+from controller.scheduler.model import (
+    Device,
+    Gpu,
+    Job,
+    Node,
+    PartHealth,
+    Queue,
+    Settings,
+    Snapshot,
+    SubGroup,
+    Task,
+    TaskStatus,
+)
+from controller.scheduler.pod_constraints import Surroundings
+from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
+from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
+from controller.scheduler.rules import DEFAULT, Rules
+from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.nodehealth import NodeHealth
+from kube.scheduling import PodGroup, PriorityClass, Topology
+from kube.scheduling import Queue as KubeQueue
+from kube.types import Lease, ObjectMeta, Pod
+from kube.types import Node as KubeNode
+
+POD_GROUP: Final = "pod-group-name"
+DEFAULT_POD_SET: Final = "default"
+
+T = TypeVar("T")
+
+
+class Objects(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server shows at one instant. `leases`: the agents', by node; None = nobody looked."""
+
+    nodes: tuple[KubeNode, ...] = ()
+    health: tuple[NodeHealth, ...] = ()
+    leases: Mapping[str, Lease] | None = None
+    pods: tuple[Pod, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+    queues: tuple[KubeQueue, ...] = ()
+    topologies: tuple[Topology, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    device_classes: tuple[DeviceClass, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    around: Surroundings = Surroundings()
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose pods are planned, and how. `pool`: the value of `pool_label` that is planned; "" = what lacks the label.
+
+    `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
+    `binding`: by pod, namespace/name. `suspected`, `reserved_for`: as in `model.Snapshot`.
+    """
+
+    settings: Settings = Settings()
+    scheduler_name: str = "kai-scheduler"
+    pool_label: str = "kai.scheduler/node-pool"
+    pool: str = ""
+    stuck_after: timedelta = timedelta(minutes=2)
+    binding: Mapping[str, Binding] = {}
+    suspected: str = ""
+    reserved_for: str = ""
+
+
+DEFAULT_OPTIONS: Final = Options()
+
+
+def build(
+    objects: Objects, now: datetime, options: Options = DEFAULT_OPTIONS, rules: Rules = DEFAULT
+) -> tuple[Snapshot, tuple[str, ...]]:
+    """Give the snapshot, and what could not be read, in words that name the object."""
+    builder = _Builder(objects, now, options, rules)
+    snapshot = builder.snapshot()
+    return snapshot, tuple(builder.problems)
+
+
+class _Builder:
+    """One build; `problems` grows on the way."""
+
+    def __init__(self, objects: Objects, now: datetime, options: Options, rules: Rules) -> None:
+        self.problems: list[str] = []
+        self._objects = objects
+        self._now = now
+        self._options = options
+        self._rules = rules
+        self._health = {one.metadata.name: one for one in objects.health}
+        self._priorities = {one.metadata.name: one for one in objects.priority_classes}
+        self._claims = {_name(one.metadata): one for one in objects.claims}
+        self._aliases = {
+            one.metadata.name: {level.alias: level.node_label for level in one.spec.levels if level.alias}
+            for one in objects.topologies
+        }
+        self._cards: dict[str, tuple[Gpu, ...]] = {}
+        self._pods = sorted(objects.pods, key=name_of)
+        self._status = {
+            name_of(pod): status_of(pod, now, options.stuck_after, options.binding.get(name_of(pod)))
+            for pod in self._pods
+        }
+
+    def snapshot(self) -> Snapshot:
+        nodes = tuple(self._nodes())
+        held = self._holdings(nodes)
+        groups = {_name(one.metadata): one for one in self._objects.pod_groups if self._in_pool(one.metadata)}
+        members: dict[str, list[Pod]] = {name: [] for name in sorted(groups)}
+        others: list[Pod] = []
+        for pod in self._pods:
+            group = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(POD_GROUP, '')}"
+            is_ours = pod.spec.scheduler_name == self._options.scheduler_name
+            (members[group] if is_ours and group in members else others).append(pod)
+        names = {node.name for node in nodes}
+        return Snapshot(
+            now=self._now,
+            nodes=nodes,
+            queues=tuple(self._queues()),
+            jobs=tuple(self._jobs(groups, members, held)),
+            others=tuple(self._others(others, names, held)),
+            topologies=topologies_of(self._objects.topologies),
+            devices=self._devices(nodes),
+            claims=tuple(
+                claim_of(claim, {one.metadata.name: one for one in self._objects.device_classes})
+                for _, claim in sorted(self._claims.items())
+            ),
+            suspected=self._options.suspected,
+            reserved_for=self._options.reserved_for,
+            settings=self._options.settings,
+        )
+
+    def _in_pool(self, meta: ObjectMeta) -> bool:
+        return meta.labels.get(self._options.pool_label, "") == self._options.pool
+
+    def _read(self, kind: str, name: str, make: Callable[[], T]) -> Iterator[T]:
+        try:
+            yield make()
+        except ValueError as error:
+            self.problems.append(f"{kind} {name}: {error}")
+
+    def _nodes(self) -> Iterator[Node]:
+        leases = self._objects.leases
+        for node in sorted(self._objects.nodes, key=lambda one: one.metadata.name):
+            if self._in_pool(node.metadata):
+                name = node.metadata.name
+                seen = Seen(
+                    node=node,
+                    health=self._health.get(name),
+                    lease=None if leases is None else leases.get(name),
+                    leases_known=leases is not None,
+                )
+                for made in self._read("Node", name, partial(node_of, seen, self._now, self._rules)):
+                    self._cards[name] = cards_of(seen, self._now)
+                    yield made
+
+    def _holdings(self, nodes: Iterable[Node]) -> dict[str, tuple[str, ...]]:
+        on_node: dict[str, list[Pod]] = {}
+        for pod in self._pods:
+            if pod.spec.node_name and self._status[name_of(pod)] not in (
+                TaskStatus.SUCCEEDED,
+                TaskStatus.FAILED,
+            ):
+                on_node.setdefault(pod.spec.node_name, []).append(pod)
+        found: dict[str, tuple[str, ...]] = {}
+        for node in nodes:
+            if node.gpus:
+                cards = [gpu.uuid for gpu in sorted(node.gpus, key=_best_first)]
+                found.update(holdings(on_node.get(node.name, ()), self._health.get(node.name), cards))
+        return found
+
+    def _queues(self) -> Iterator[Queue]:
+        pool = [queue for queue in self._objects.queues if self._in_pool(queue.metadata)]
+        try:
+            yield from queues_of(pool)
+        except ValueError:
+            readable = [
+                queue
+                for queue in pool
+                for _ in self._read("Queue", queue.metadata.name, partial(queues_of, (queue,)))
+            ]
+            yield from queues_of(readable)
+
+    def _jobs(
+        self,
+        groups: Mapping[str, PodGroup],
+        members: Mapping[str, list[Pod]],
+        held: Mapping[str, tuple[str, ...]],
+    ) -> Iterator[Job]:
+        for name, pods in members.items():
+            yield from self._read("PodGroup", name, partial(self._job, name, groups[name], pods, held))
+
+    def _job(self, name: str, group: PodGroup, pods: list[Pod], held: Mapping[str, tuple[str, ...]]) -> Job:
+        waiting = [pod for pod in pods if self._status[name_of(pod)] is TaskStatus.PENDING]
+        job = job_of(
+            group,
+            (),
+            classes=self._priorities,
+            aliases=self._aliases,
+            pool=self._options.pool,
+            pending_since=min(
+                (pod.metadata.creation_timestamp for pod in waiting if pod.metadata.creation_timestamp),
+                default=None,
+            ),
+        )
+        only = DEFAULT_POD_SET if _has_pod_set(job.root, DEFAULT_POD_SET) else ""
+        tasks: list[Task] = []
+        for index, pod in enumerate(pods):
+            pod_set = (pod.metadata.labels.get(SUB_GROUP) or only) if group.spec.sub_groups else ""
+            tasks += self._read("Pod", name_of(pod), partial(self._task, pod, name, index, pod_set, held))
+        return msgspec.structs.replace(job, tasks=tuple(tasks))
+
+    def _others(
+        self, pods: Iterable[Pod], nodes: set[str], held: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[Task]:
+        ended = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+        for pod in pods:
+            if (
+                pod.spec.node_name in nodes
+                and self._status[name_of(pod)] not in ended
+                and not is_reservation(pod)
+            ):
+                yield from self._read("Pod", name_of(pod), partial(self._task, pod, "", 0, "", held))
+
+    def _task(
+        self, pod: Pod, job: str, index: int, pod_set: str, held: Mapping[str, tuple[str, ...]]
+    ) -> Task:
+        name = name_of(pod)
+        return task_of(
+            pod,
+            self._status[name],
+            job=job,
+            index=index,
+            pod_set=pod_set,
+            gpus=held.get(name, ()),
+            binding=self._options.binding.get(name),
+            around=self._objects.around,
+            claims=self._claims,
+        )
+
+    def _devices(self, nodes: Iterable[Node]) -> tuple[Device, ...]:
+        """Give the devices of this pool's nodes as healthy as their cards: a sick one is none, an Unknown one is closed."""
+        cards = {node.name: {gpu.uuid: gpu for gpu in self._cards.get(node.name, ())} for node in nodes}
+        found = devices_of(self._objects.slices, self._objects.device_classes, self._objects.claims)
+        return tuple(
+            msgspec.structs.replace(device, closed=_why_closed(cards[device.node].get(device.gpu)))
+            for device in found
+            if device.node in cards and not _is_sick(cards[device.node].get(device.gpu))
+        )
+
+
+def _name(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}"
+
+
+def _best_first(gpu: Gpu) -> tuple[bool, bool, int]:
+    return (gpu.health is PartHealth.SICK, not gpu.offered, gpu.index)
+
+
+def _is_sick(gpu: Gpu | None) -> bool:
+    return gpu is not None and gpu.health is PartHealth.SICK
+
+
+def _why_closed(gpu: Gpu | None) -> str:
+    return gpu.why if gpu is not None and gpu.health is PartHealth.UNKNOWN else ""
+
+
+def _has_pod_set(group: SubGroup, name: str) -> bool:
+    return any(leaf.name == name for leaf in group.pod_sets) or any(
+        _has_pod_set(one, name) for one in group.groups
+    )

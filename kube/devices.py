@@ -1,0 +1,124 @@
+"""Dynamic resource allocation, resource.k8s.io/v1: device classes, claims and slices. Slim views, as in `kube.types`."""
+
+import msgspec
+
+from kube.types import ObjectMeta, Struct
+
+
+class CelSelector(Struct, frozen=True, kw_only=True):
+    expression: str = ""
+
+
+class DeviceSelector(Struct, frozen=True, kw_only=True):
+    cel: CelSelector = CelSelector()
+
+
+class DeviceClassSpec(Struct, frozen=True, kw_only=True):
+    selectors: tuple[DeviceSelector, ...] = ()
+    extended_resource_name: str = ""
+
+
+class DeviceClass(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceToleration(Struct, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class ExactRequest(Struct, frozen=True, kw_only=True):
+    device_class_name: str = ""
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    selectors: tuple[DeviceSelector, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """Exactly one of `exactly` and `first_available` is set."""
+
+    name: str = ""
+    exactly: ExactRequest | None = None
+    first_available: tuple[ExactRequest, ...] = ()
+
+
+class DeviceClaim(Struct, frozen=True, kw_only=True):
+    requests: tuple[ClaimRequest, ...] = ()
+    constraints: tuple[dict[str, object], ...] = ()
+
+
+class ClaimSpec(Struct, frozen=True, kw_only=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(Struct, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class AllocatedDevices(Struct, frozen=True, kw_only=True):
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ConsumerReference(Struct, frozen=True, kw_only=True):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(Struct, frozen=True, kw_only=True):
+    allocation: Allocation | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+
+
+class ResourceClaim(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class Attribute(Struct, frozen=True, kw_only=True):
+    string: str | None = None
+    int_: int | None = msgspec.field(name="int", default=None)
+    bool_: bool | None = msgspec.field(name="bool", default=None)
+    version: str | None = None
+
+
+class SliceTaint(Struct, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class SliceDevice(Struct, frozen=True, kw_only=True):
+    name: str
+    attributes: dict[str, Attribute] = {}
+    taints: tuple[SliceTaint, ...] = ()
+    allow_multiple_allocations: bool = False
+
+
+class SlicePool(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    generation: int = 0
+
+
+class SliceSpec(Struct, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: SlicePool = SlicePool()
+    node_name: str = ""
+    devices: tuple[SliceDevice, ...] = ()
+
+
+class ResourceSlice(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: SliceSpec = SliceSpec()
