@@ -7,7 +7,7 @@ evicted and a later one took back is not in it. Source: kai.md 2.1 and 2.3.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from controller.scheduler import explain, fairshare, ledger
+from controller.scheduler import explain, fairshare, ledger, reservation
 from controller.scheduler.actions import allocate, consolidate, preempt, reclaim, stale
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
@@ -79,6 +79,7 @@ def _plan(session: Session, evicted_by: dict[str, str]) -> Plan:
         waits=explain.all_waits(session),
         shares=tuple(_share(queue) for queue in books.queues.values()),
         total=books.total,
+        reserved_for=reservation.holder_after(session),
         started=tuple(session.started),
         exhausted=tuple(session.exhausted),
     )

@@ -61,6 +61,12 @@ class DomainTree:
         """Give the depth of a level by its node label or alias; None where the topology has no such level."""
         return self._depths.get(level)
 
+    def level(self, depth: int) -> list[Domain]:
+        """Give the domains of a depth, by path."""
+        return sorted(
+            (each for each in self._domains.values() if each.depth == depth), key=lambda each: each.path
+        )
+
     def at(self, path: tuple[str, ...]) -> Domain:
         """Give the domain of a path.
 

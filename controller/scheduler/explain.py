@@ -34,6 +34,9 @@ def wait_for_room(session: Session, job: JobState, task: TaskState, placed: int)
         group = f"subgroup {pod_set.name}" if len(job.pod_sets) > 1 else "the group"
         needs = pod_set.min_available
         message = f"{placed} pods found a node where {group} needs {needs} together; the next one: {message}"
+    kept = session.reservation
+    if kept is not None and kept.holder != job.id:
+        message += f" {len(kept.claims)} nodes keep room for job {kept.holder}, which waits longest."
     session.waits[job.id] = Wait(job=job.id, code=NO_ROOM, message=message, reasons=reasons, task=task.id)
 
 

@@ -114,6 +114,8 @@ def is_stale(job: JobState, rules: Rules) -> bool:
 
     In KAI one pod that succeeded ends the question; by `gang_survives_success` it merely counts as done.
     """
+    if len(job.tasks) == 1 and job.tasks[0].status not in IN_USE:
+        return False
     statuses = [task.status for task in job.tasks]
     if not any(status in IN_USE for status in statuses):
         return False
@@ -187,12 +189,14 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     known = session.to_place.get(key)
     if known is not None and known[0] == job.version:
         return known[1]
-    chosen = [] if real and not _is_ready(job, job.root) else _grow_group(job, job.root, real)
+    chosen = _grow_group(job, job.root, real)
     session.to_place[key] = (job.version, chosen)
     return chosen
 
 
 def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
+    if real and not _is_ready(job, group):
+        return []
     ordered = in_order(job, members(group))
     lacking = needed(group) - _has(job, group)
     if lacking <= 0:

@@ -27,6 +27,8 @@ _Entry: TypeAlias = tuple[_Key, int, JobState, Set[str]]
 
 def is_pending(job: JobState) -> bool:
     """Tell whether any of its pods waits for a node."""
+    if len(job.tasks) == 1:
+        return job.tasks[0].status is TaskStatus.PENDING
     return any(task.status is TaskStatus.PENDING for task in job.tasks)
 
 

@@ -119,7 +119,14 @@ def _place_tasks(
 
 def place_task(session: Session, task: TaskState, real: bool, only: NodeSet | None = None) -> bool:
     """Place one pod on the best node that takes it."""
+    kept = session.reservation
+    if kept is not None and (task.job is None or task.job.id == kept.holder):
+        kept = None
+    if kept is not None:
+        only = kept.bound(only, task)
     for node in session.candidates.best(task, not real, only):
+        if kept is not None and kept.keeps(task, node):
+            continue
         if _is_over_limit_there(session, task, node):
             continue
         if _place_on(session, task, node, real):

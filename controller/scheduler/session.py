@@ -12,6 +12,7 @@ from controller.scheduler.state import TaskState
 if TYPE_CHECKING:
     from controller.scheduler.candidates import Candidates
     from controller.scheduler.fit import Fit
+    from controller.scheduler.reservation import Reservation
 
 
 class Session:
@@ -21,8 +22,9 @@ class Session:
     the actions whose search ran out of steps or time. `ms` counts milliseconds from an origin of its own and only bounds
     a search; a replay is given a clock that stands still, and is bounded by steps alone. `to_place` is a memory of
     `gangs.tasks_to_place`: by job id and kind of try, for one version of the job. `trees`: topologies as trees of domains,
-    None = there is no such Topology. `fit` says what a node refuses, `candidates` finds
-    nodes for pods; `cycle.open_session` sets both.
+    None = there is no such Topology. `fit` says what a node refuses, `candidates` finds nodes for pods;
+    `cycle.open_session` sets both. `gains`: by the id of a pod that is evicted, the job for which it goes. `reservation`:
+    what is kept for the job that waits longest.
     """
 
     fit: "Fit"
@@ -40,3 +42,4 @@ class Session:
         self.to_place: dict[tuple[str, bool], tuple[int, list[TaskState]]] = {}
         self.trees: dict[str, DomainTree | None] = {}
         self.gains: dict[str, str] = {}
+        self.reservation: Reservation | None = None

@@ -54,6 +54,13 @@ def node_sets(
     return found
 
 
+def domains(session: Session, constraint: TopologyConstraint) -> list[list[int]]:
+    """List the required level's domains as node indexes; none where topology or level do not exist."""
+    tree = _tree(session, constraint.topology)
+    depth = tree.depth(constraint.required) if tree is not None else None
+    return [domain.nodes for domain in tree.level(depth)] if tree is not None and depth is not None else []
+
+
 def _tree(session: Session, name: str) -> DomainTree | None:
     if name not in session.trees:
         spec = next((topology for topology in session.snapshot.topologies if topology.name == name), None)

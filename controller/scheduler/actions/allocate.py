@@ -10,7 +10,7 @@ that changes nothing but the time. Pods that depend on where other pods are, or 
 
 from typing import TypeAlias
 
-from controller.scheduler import explain, gangs, place
+from controller.scheduler import explain, gangs, place, reservation
 from controller.scheduler.job_order import JobsByQueue, is_pending
 from controller.scheduler.model import ACTIVE_USED, HOLDING, Wait
 from controller.scheduler.session import Session
@@ -24,11 +24,14 @@ def run(session: Session) -> None:
     waiting = [job for job in session.ledger.jobs.values() if is_pending(job) and gangs.is_ready(job)]
     queue = JobsByQueue(session, waiting)
     failed = _Failed(session)
+    reservation.resume(session)
     while (job := queue.pop()) is not None:
         held_before = any(task.status in HOLDING for task in job.tasks)
         if failed.is_like(job) or not _allocate(session, job):
             failed.add(job)
             continue
+        if reservation.placed(session, job):
+            failed.forget()
         if not held_before and any(task.status in HOLDING for task in job.tasks):
             session.started.append(job.id)
         if is_pending(job):
@@ -56,7 +59,8 @@ class _Failed:
 
     def is_like(self, job: JobState) -> bool:
         """Tell whether a job like this found no room; then this one is told the same."""
-        if not self._waits:
+        kept = self._session.reservation
+        if not self._waits or (kept is not None and kept.holder == job.id):
             return False
         likeness = self._likeness(job)
         wait = self._waits.get(likeness) if likeness is not None else None
@@ -73,11 +77,16 @@ class _Failed:
             )
         return True
 
+    def forget(self) -> None:
+        """Begin anew, for there is more room than before."""
+        self._waits.clear()
+
     def add(self, job: JobState) -> None:
         """Remember a job that was not placed, unless its queue refused it."""
         wait = self._session.waits.get(job.id)
         if wait is None or wait.code != explain.NO_ROOM:
             return
+        reservation.hold(self._session, job)
         likeness = self._likeness(job)
         if likeness is not None:
             self._waits.setdefault(likeness, wait)
