@@ -9,7 +9,7 @@ Rule `victims_by_cost`; what KAI does instead: `solver`.
 from typing import Final, TypeAlias
 
 from controller.scheduler import gangs, place
-from controller.scheduler.amounts import Amounts
+from controller.scheduler.amounts import NOTHING, Amounts
 from controller.scheduler.domains import DomainTree
 from controller.scheduler.model import ACTIVE_USED, TaskStatus
 from controller.scheduler.search import loops, sentences
@@ -17,7 +17,7 @@ from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.kinds import Kind
 from controller.scheduler.search.room_on_node import Choice
 from controller.scheduler.search.shelf import Shelf
-from controller.scheduler.search.units import Unit
+from controller.scheduler.search.units import Prices, Unit
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
 MOST_TRIES: Final = 12
@@ -36,10 +36,11 @@ class Cheapest:
         self._kind = kind
         self._shelves: dict[_Who, Shelf] = {}
         self._may_go: dict[_Who, dict[str, bool]] = {}
-        self._homeless: dict[object, int] = {}
-        self._given_up = 0
-        self._nodes: dict[int, NodeSet] = {}
+        self._nodes: dict[tuple[int, ...], NodeSet] = {}
+        self._prices = Prices(self._session)
         self._job: JobState | None = None
+        self._who: _Who = ()
+        self._asked: Amounts = NOTHING
         self._left: list[TaskState] = []
         self._spare_quota = False
         self._chosen: list[Choice] = []
@@ -50,6 +51,8 @@ class Cheapest:
         if not tasks or place.why_not_queue(self._session, job, tasks) is not None:
             return False
         self._job = job
+        self._asked = gangs.amounts_of(tasks)
+        self._who = _who(job, self._asked)
         domains = self._domains(job, tasks)
         if len(tasks) > 1 or domains != [None]:
             domains = [domain for domain in domains if self._could_hold(job, tasks, domain)]
@@ -91,8 +94,9 @@ class Cheapest:
                 return False
             mark = self._ledger.mark()
             price = sentences.price(self._session, choice.cost)
-            for victim in choice.tasks:
-                self._ledger.evict(victim, self._kind.why(job, victim) + price)
+            reasons = [(victim, self._kind.why(job, victim) + price) for victim in choice.tasks]
+            for victim, why in reasons:
+                self._ledger.evict(victim, why)
             self._chosen.append(choice)
             if self._place(job, task, self._only(choice.node)) and (not is_last or self._settle(job)):
                 return True
@@ -101,25 +105,19 @@ class Cheapest:
             shelf.drop(choice)
         return False
 
-    def _only(self, node: NodeState) -> NodeSet:
-        found = self._nodes.get(node.index)
+    def _only(self, *nodes: NodeState) -> NodeSet:
+        key = tuple(sorted(node.index for node in nodes))
+        found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[node.index] = NodeSet(("node", node.name), frozenset((node.index,)))
+            found = self._nodes[key] = NodeSet(("nodes", *map(str, key)), frozenset(key))
         return found
 
     # --- who may go --------------------------------------------------------------------------------------------------
 
-    def _who(self, job: JobState) -> _Who:
-        """Name those jobs that have the same victims."""
-        asked = self._kind.asked(job)
-        running = job.id if any(pod_set.held for pod_set in job.pod_sets.values()) else ""
-        return (job.spec.queue, job.spec.preemptible, job.spec.priority, asked, running)
-
     def _shelf(self, job: JobState, task: TaskState, domain: NodeSet | None) -> Shelf:
         shape, _ = self._session.fit.of(task)
-        who = self._who(job)
         key = (
-            who,
+            self._who,
             shape.key,
             task.spec.request,
             self._spare_quota,
@@ -129,10 +127,11 @@ class Cheapest:
         if shelf is None:
             nodes = self._ledger.nodes
             chosen = nodes if domain is None else [nodes[index] for index in sorted(domain.nodes)]
-            known = self._may_go.setdefault(who, {})
-            asked = self._kind.asked(job)
+            known = self._may_go.setdefault(self._who, {})
+            asked = self._asked
             shelf = Shelf(
                 self._budget,
+                self._prices,
                 task,
                 chosen,
                 lambda victim: self._may_be_victim(known, job, victim, asked),
@@ -161,17 +160,15 @@ class Cheapest:
     def _settle(self, job: JobState) -> bool:
         """Let victims stay or move where there is room, the most expensive first; tell whether the rest may go."""
         units = sorted(
-            (unit for choice in self._chosen for unit in choice.units), key=lambda unit: -unit.cost
+            (unit for choice in self._chosen for unit in choice.units), key=lambda unit: -unit.rank
         )
         victims = list({unit.job.id: unit.job for unit in units}.values())
         most = self._session.settings.max_consolidation_preemptees
         if self._kind.moves and 0 <= most < len(victims):
             return False
-        if len(units) > 1 or len(units[0].tasks) > 1 if units else False:
-            for victim in victims:
-                self._place_again(victim, at_home=True)
-        if self._kind.moves or self._session.settings.allow_consolidating_reclaim:
-            for victim in victims:
+        for victim in victims:
+            self._place_again(victim, at_home=True)
+            if self._kind.moves or self._session.settings.allow_consolidating_reclaim:
                 self._place_again(victim, at_home=False)
         for victim in victims:
             lost = [task for task in victim.tasks if task.status not in ACTIVE_USED and task.evicted]
@@ -187,47 +184,32 @@ class Cheapest:
             task for task in victim.tasks if task.status is TaskStatus.RELEASING and task.evicted
         ]:
             only: NodeSet | None = None
-            likeness: object = None
             if at_home:
-                homes = frozenset(task.node.index for task in tasks if task.node is not None)
-                only = NodeSet(("homes", ",".join(map(str, sorted(homes)))), homes)
-            else:
-                likeness = tuple((self._session.fit.of(task)[0].key, task.spec.request) for task in tasks)
-                if self._homeless.get(likeness) == self._given_up:
-                    return
+                homes = {task.node.index: task.node for task in tasks if task.node is not None}
+                only = self._only(*homes.values())
             if not place.place_job(self._session, victim, real=False, only=only):
-                if not at_home:
-                    self._homeless[likeness] = self._given_up
                 return
 
     def _record(self, job: JobState) -> None:
-        """Note who gained, and whether more was given up than taken, so that others may find room now."""
-        freed = 0
+        """Note for whom each victim went."""
         for choice in self._chosen:
-            for victim in choice.tasks:
-                if victim.evicted:
-                    self._session.gains[victim.id] = job.id
-                    freed += victim.amounts[0]
-        taken = sum(task.amounts[0] for task in job.tasks if task.status is TaskStatus.PIPELINED)
-        if freed > taken:
-            self._given_up += 1
+            self._session.gains.update((victim.id, job.id) for victim in choice.tasks if victim.evicted)
 
     # --- what cannot work --------------------------------------------------------------------------------------------
 
     def _could_hold(self, job: JobState, tasks: list[TaskState], domain: NodeSet | None) -> bool:
         """Tell whether enough nodes could take the pods if everybody went who may go; a bound, by whole GPUs alone."""
-        who = self._who(job)
-        known = self._may_go.setdefault(who, {})
-        asked = self._kind.asked(job)
+        known = self._may_go.setdefault(self._who, {})
+        asked = self._asked
         nodes = self._ledger.nodes
         chosen = nodes if domain is None else [nodes[index] for index in sorted(domain.nodes)]
         wanted = sorted((task.spec.request.gpus for task in tasks), reverse=True)
         if not wanted[0]:
             return True
-        shape = self._session.fit.of(max(tasks, key=lambda task: task.spec.request.gpus))[0]
+        shapes = {shape.key: shape for shape in (self._session.fit.of(task)[0] for task in tasks)}.values()
         rooms = []
         for node in chosen:
-            if self._session.fit.refusal(shape, node) is not None and len(set(wanted)) == 1:
+            if all(self._session.fit.refusal(shape, node) is not None for shape in shapes):
                 continue
             cards = node.idle_gpus + node.releasing_gpus
             for task in node.tasks.values():
@@ -280,3 +262,9 @@ class Cheapest:
             ),
         )
         return [NodeSet(("domain", spec.name, *path), frozenset(indexes)) for path, indexes in ordered]
+
+
+def _who(job: JobState, asked: Amounts) -> _Who:
+    """Name those jobs that have the same victims."""
+    running = job.id if any(pod_set.held for pod_set in job.pod_sets.values()) else ""
+    return (job.spec.queue, job.spec.preemptible, job.spec.priority, asked, running)

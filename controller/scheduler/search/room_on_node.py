@@ -6,11 +6,10 @@ one after the other until it does, and then those that can be spared, the most e
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from controller.scheduler.model import ACTIVE_USED
-from controller.scheduler.search.units import Unit, units_on
+from controller.scheduler.search.units import Prices, Unit, newness, units_on
 from controller.scheduler.session import Session
 from controller.scheduler.state import DeviceState, JobState, NodeState, TaskState
 
@@ -20,14 +19,16 @@ _NEVER: Final = 1 << 62
 
 
 class Choice:
-    """What to evict on a node, cheapest found; `cost` in milli-GPU-seconds."""
+    """What to evict on a node, cheapest found; `cost` in milli-GPU-seconds, `rank` with priorities (see `units.Unit`)."""
 
-    __slots__ = ("cost", "node", "units", "version")
+    __slots__ = ("cost", "newness", "node", "rank", "units", "version")
 
     def __init__(self, node: NodeState, units: list[Unit]) -> None:
         self.node = node
         self.units = units
         self.cost = sum(unit.cost for unit in units)
+        self.rank = sum(unit.rank for unit in units)
+        self.newness = min(newness(unit.job) for unit in units)
         self.version = node.version
 
     @property
@@ -51,6 +52,7 @@ class Choice:
 
 def choose(
     session: Session,
+    prices: Prices,
     task: TaskState,
     node: NodeState,
     may_go: Callable[[JobState], bool],
@@ -66,7 +68,7 @@ def choose(
         return None
     if session.fit.refusal(session.fit.of(task)[0], node) is not None:
         return None
-    units = [unit for unit in candidates(session.snapshot.now, node, may_go) if allowed([unit])]
+    units = [unit for unit in candidates(prices, node, may_go) if allowed([unit])]
     if not units:
         return None
     request = task.spec.request
@@ -80,15 +82,15 @@ def choose(
     return Choice(node, chosen) if chosen else None
 
 
-def candidates(now: datetime, node: NodeState, may_go: Callable[[JobState], bool]) -> list[Unit]:
+def candidates(prices: Prices, node: NodeState, may_go: Callable[[JobState], bool]) -> list[Unit]:
     """List what may leave a node, the cheapest first."""
     jobs = {
         task.job.id: task.job
         for task in node.tasks.values()
         if task.job is not None and task.status in ACTIVE_USED
     }
-    units = [unit for job in jobs.values() if may_go(job) for unit in units_on(node, job, now)]
-    units.sort(key=lambda unit: (unit.cost, unit.tasks[0].id))
+    units = [unit for job in jobs.values() if may_go(job) for unit in units_on(node, job, prices)]
+    units.sort(key=lambda unit: unit.order)
     return units
 
 
@@ -111,14 +113,14 @@ def _whole(units: list[Unit], node: NodeState, lacking: int) -> list[Unit] | Non
                 for device in task.devices:
                     on_card.setdefault(device.index, []).append(unit)
         if cards:
-            options.append((unit.cost, cards, (unit,)))
+            options.append((unit.rank, cards, (unit,)))
     for device in node.devices:
         sharers = list(dict.fromkeys(on_card.get(device.index, ())))
         if (
             sharers
             and _uses(sharers, device) >= device.used_milli - device.releasing_milli + device.claimed_milli
         ):
-            options.append((sum(unit.cost for unit in sharers), 1, tuple(sharers)))
+            options.append((sum(unit.rank for unit in sharers), 1, tuple(sharers)))
     return _cheapest(options, lacking)
 
 
@@ -140,10 +142,10 @@ def _on_one_card(units: list[Unit], node: NodeState, milli: int, mib: int) -> li
             on_card = [task for task in unit.tasks if device in task.devices]
             amount = sum((task.mib if mib else task.milli) for task in on_card)
             if amount:
-                options.append((unit.cost, amount, (unit,)))
+                options.append((unit.rank, amount, (unit,)))
         found = _cheapest(options, lacking) if lacking > 0 else None
         if found is not None:
-            cost = sum(unit.cost for unit in found)
+            cost = sum(unit.rank for unit in found)
             if best is None or cost < best[0]:
                 best = (cost, device.index, found)
     return best[2] if best is not None else None
@@ -155,7 +157,7 @@ def _cheapest(options: list[tuple[int, int, tuple[Unit, ...]]], lacking: int) ->
     By what is still lacking: the least cost so far and how it came about, one option after the other.
     """
     best: dict[int, tuple[int, tuple[Unit, ...]]] = {lacking: (0, ())}
-    for cost, amount, units in sorted(options, key=lambda option: option[:2]):
+    for cost, amount, units in options:
         for left, (before, chosen) in sorted(best.items()):
             if left == 0:
                 continue

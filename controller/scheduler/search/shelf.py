@@ -6,40 +6,47 @@ exactly. A node that changes is put on the shelf anew, so jobs that are alike sh
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.room_on_node import Choice, choose
-from controller.scheduler.search.units import Unit, seconds_lost, weight
+from controller.scheduler.search.units import Prices, Unit, newness, weight
 from controller.scheduler.state import JobState, NodeState, TaskState
 
 MayGo: TypeAlias = Callable[[JobState], bool]
 Allowed: TypeAlias = Callable[[list[Unit]], bool]
 
-_NO_CHOICE: Final = None
+_Entry: TypeAlias = tuple[int, int, int, int, Choice | None]
+"""Rank, newness, index of the node, which change of the node this is about, and what was worked out, None = a bound."""
 
 
 class Shelf:
     """Choices for pods like one `task`, on these nodes."""
 
     def __init__(
-        self, budget: Budget, task: TaskState, nodes: Iterable[NodeState], may_go: MayGo, allowed: Allowed
+        self,
+        budget: Budget,
+        prices: Prices,
+        task: TaskState,
+        nodes: Iterable[NodeState],
+        may_go: MayGo,
+        allowed: Allowed,
     ) -> None:
         self._budget = budget
         self._session = budget.session
         self._ledger = budget.session.ledger
+        self._prices = prices
         self._task = task
         self._may_go = may_go
         self._allowed = allowed
         self._age: dict[int, int] = {}
-        self._heap: list[tuple[int, int, int, Choice | None]] = []
-        self._set_aside: dict[int, int] = {}
+        self._heap: list[_Entry] = []
         for node in nodes:
             self._age[node.index] = 0
             bound = self._bound(node)
             if bound is not None:
-                self._heap.append((bound, node.index, 0, _NO_CHOICE))
+                self._heap.append((*bound, node.index, 0, None))
         heapify(self._heap)
         self._cursor = len(self._ledger.changes)
 
@@ -48,7 +55,7 @@ class Shelf:
         self._task = task
         self._refresh()
         while self._heap:
-            cost, index, age, choice = self._heap[0]
+            rank, new, index, age, choice = self._heap[0]
             if age != self._age[index]:
                 heappop(self._heap)
                 continue
@@ -56,21 +63,21 @@ class Shelf:
                 return choice
             heappop(self._heap)
             if not self._budget.spend():
-                heappush(self._heap, (cost, index, age, choice))
+                heappush(self._heap, (rank, new, index, age, choice))
                 return None
             node = self._ledger.nodes[index]
-            found = choose(self._session, task, node, self._may_go, self._allowed)
+            found = choose(self._session, self._prices, task, node, self._may_go, self._allowed)
             if found is not None:
                 # The search on the node has left its marks on versions, and none on the books.
                 found.renew()
-                heappush(self._heap, (found.cost, index, age, found))
+                heappush(self._heap, (found.rank, found.newness, index, age, found))
             self._cursor = len(self._ledger.changes)
         return None
 
     def drop(self, choice: Choice) -> None:
         """Take a choice that did not work off the shelf until its node changes; what it did has been taken back."""
         choice.renew()
-        if self._heap and self._heap[0][3] is choice:
+        if self._heap and self._heap[0][-1] is choice:
             heappop(self._heap)
         self._cursor = len(self._ledger.changes)
 
@@ -82,27 +89,28 @@ class Shelf:
             self._age[index] += 1
             bound = self._bound(nodes[index])
             if bound is not None:
-                heappush(self._heap, (bound, index, self._age[index], _NO_CHOICE))
+                heappush(self._heap, (*bound, index, self._age[index], None))
         self._cursor = len(changes)
 
-    def _bound(self, node: NodeState) -> int | None:
+    def _bound(self, node: NodeState) -> tuple[int, int] | None:
         """Bound the cost from below: each GPU that is lacking costs what the cheapest on the node does; None = hopeless."""
         request = self._task.spec.request
-        now = self._session.snapshot.now
         lacking = request.gpus - node.idle_gpus - node.releasing_gpus if request.gpus else 0
         cheapest: int | None = None
+        newest = 0
         cards = 0
         for task in node.tasks.values():
             job = task.job
             if job is None or task.status not in ACTIVE_USED or not self._may_go(job):
                 continue
             cards += task.spec.request.gpus or len(task.devices)
-            lost = seconds_lost(job, now)
+            lost = self._prices.seconds(job) * self._prices.factor(job)
             cost = 1000 * lost if lacking > 0 else lost * weight(task)
+            newest = min(newest, newness(job))
             if cheapest is None or cost < cheapest:
                 cheapest = cost
         if cheapest is None or cards < lacking:
             return None
         if self._session.fit.refusal(self._session.fit.of(self._task)[0], node) is not None:
             return None
-        return cheapest * max(lacking, 1)
+        return (cheapest * max(lacking, 1), newest)

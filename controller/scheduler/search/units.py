@@ -11,33 +11,84 @@ always cost less, and among as many the one that began last. A pod without a GPU
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from controller.scheduler import gangs
 from controller.scheduler.amounts import Amounts
 from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup
+from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeState, TaskState
 
 INTERRUPTION_S: Final = 3600
 UNKNOWN_CHECKPOINT_S: Final = 3600
 RESTART_S: Final = 900
 MOST_RESTARTS: Final = 4
+PRIORITY_BITS: Final = 6
 _SECOND: Final = timedelta(seconds=1)
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Prices:
+    """What evictions cost in this cycle: seconds of each job, and how much more its priority weighs.
+
+    Among the jobs of a queue each priority weighs more than a gang of the next lower one: else a job would be evicted that
+    evicts those below it as soon as it waits again, and both had lost.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.now = session.snapshot.now
+        self._seconds: dict[str, int] = {}
+        levels: dict[str, set[int]] = {}
+        for job in session.ledger.jobs.values():
+            if job.spec.preemptible:
+                levels.setdefault(job.spec.queue, set()).add(job.spec.priority)
+        self._factors = {
+            (queue, priority): 1 << PRIORITY_BITS * level
+            for queue, priorities in levels.items()
+            for level, priority in enumerate(sorted(priorities))
+        }
+
+    def seconds(self, job: JobState) -> int:
+        """Give the seconds that an eviction costs this job, for each of its GPUs."""
+        found = self._seconds.get(job.id)
+        if found is None:
+            found = self._seconds[job.id] = seconds_lost(job, self.now)
+        return found
+
+    def factor(self, job: JobState) -> int:
+        """Give the weight of the job's priority in its queue."""
+        return self._factors.get((job.spec.queue, job.spec.priority), 1)
+
+    def unit(self, job: JobState, tasks: Iterable[TaskState]) -> "Unit":
+        """Price pods of a job that leave together."""
+        chosen = tuple(tasks)
+        cost = self.seconds(job) * sum(map(weight, chosen))
+        return Unit(job, chosen, cost, cost * self.factor(job))
 
 
 class Unit:
-    """Pods of one job that leave together. `cost` in milli-GPU-seconds, `versions` of the job when this was so."""
+    """Pods of one job that leave together. `cost` in milli-GPU-seconds, `rank` is that times the weight of the priority."""
 
-    __slots__ = ("amounts", "cost", "ids", "job", "tasks", "version")
+    __slots__ = ("amounts", "cost", "job", "rank", "tasks", "version")
 
-    def __init__(self, job: JobState, tasks: tuple[TaskState, ...], cost: int) -> None:
+    def __init__(self, job: JobState, tasks: tuple[TaskState, ...], cost: int, rank: int) -> None:
         self.job = job
         self.tasks = tasks
         self.cost = cost
+        self.rank = rank
         self.amounts: Amounts = gangs.amounts_of(list(tasks))
-        self.ids = frozenset(task.id for task in tasks)
         self.version = job.version
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Cheapest first, and of equals the newest job."""
+        return (self.rank, newness(self.job), self.tasks[0].id)
+
+
+def newness(job: JobState) -> int:
+    """Give a number that is smaller for newer jobs."""
+    return (_EPOCH - job.spec.created_at) // _SECOND
 
 
 def seconds_lost(job: JobState, now: datetime) -> int:
@@ -56,32 +107,24 @@ def weight(task: TaskState) -> int:
     return task.amounts[0] or task.amounts[1] // 16 + 1
 
 
-def cost_of(job: JobState, tasks: Iterable[TaskState], now: datetime) -> int:
-    """Give the cost of evicting these pods of a job, in milli-GPU-seconds."""
-    return seconds_lost(job, now) * sum(map(weight, tasks))
-
-
-def units_on(node: NodeState, job: JobState, now: datetime) -> list[Unit]:
-    """List the smallest units of a job that give room on a node, surplus pods first."""
+def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
+    """List the units of a job that give room on a node: surplus pods one by one, then what leaves in one piece."""
     here = [task for task in node.tasks.values() if task.job is job and task.status in ACTIVE_USED]
     if len(job.tasks) == 1:
-        return [Unit(job, tuple(here), cost_of(job, here, now))] if here else []
-    surplus: list[Unit] = []
-    spare: dict[str, int] = {}
-    for task in sorted(here, key=lambda each: (each.spec.leader, each.id)):
-        pod_set = job.pod_sets[task.spec.pod_set]
-        left = spare.get(pod_set.name, pod_set.held - pod_set.min_available)
-        if left > 0:
-            spare[pod_set.name] = left - 1
-            surplus.append(Unit(job, (task,), cost_of(job, (task,), now)))
-    if surplus:
-        return surplus
-    found: dict[str, Unit] = {}
+        return [prices.unit(job, here)] if here else []
+    found: list[Unit] = []
+    rest: dict[str, None] = {}
     for name in dict.fromkeys(task.spec.pod_set for task in here):
-        tasks = tuple(_leaving_with(job, name))
-        unit = Unit(job, tasks, cost_of(job, tasks, now))
-        found.setdefault(min(unit.ids), unit)
-    return list(found.values())
+        pod_set = job.pod_sets[name]
+        # The pods of a set are kept in the order in which they start, so the last go first.
+        pods = [task for task in reversed(pod_set.tasks) if task.node is node and task.status in ACTIVE_USED]
+        surplus = max(pod_set.held - pod_set.min_available, 0)
+        found += [prices.unit(job, (task,)) for task in pods[:surplus]]
+        if len(pods) > surplus:
+            rest[name] = None
+    pieces = {tuple(_leaving_with(job, name)) for name in rest}
+    found += [prices.unit(job, tasks) for tasks in sorted(pieces, key=lambda tasks: tasks[0].id)]
+    return found
 
 
 def _leaving_with(job: JobState, pod_set: str) -> list[TaskState]:
