@@ -3,26 +3,19 @@
 The step between two rounds is the suite's: what was bound runs, what was pipelined or evicted is pending again.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
-
 from controller.scheduler.casecards import Standing, first_standings, task_id
 from controller.scheduler.casefile import held, snapshot_of
 from controller.scheduler.casejobs import claim_id
 from controller.scheduler.casewords import Case
+from controller.scheduler.cycle import Action, run_cycle
 from controller.scheduler.model import Plan, TaskStatus
 from controller.scheduler.rules import Rules
-
-if TYPE_CHECKING:
-    from controller.scheduler.session import Session
-
-Act: TypeAlias = "Callable[[Session], None]"
 
 
 class Rounds:
     """One case on its way. `standings`: where each pod stands by now; `calls`: binds, evictions and pipelines so far."""
 
-    def __init__(self, case: Case, rules: Rules, acts: tuple[Act, ...]) -> None:
+    def __init__(self, case: Case, rules: Rules, actions: tuple[Action, ...]) -> None:
         self.case = case
         self.number = 0
         self.standings = first_standings(case)
@@ -30,7 +23,7 @@ class Rounds:
         self.plan = Plan()
         self.started: set[str] = set()
         self._rules = rules
-        self._acts = acts
+        self._actions = actions
         self._claims = {
             claim_id(claim.namespace, claim.name): held(claim) for claim in case.dra.resource_claims
         }
@@ -43,11 +36,9 @@ class Rounds:
 
     def act(self) -> None:
         """Plan once, and put every pod where the plan has it."""
-        from controller.scheduler.cycle import run_cycle
-
         snapshot = snapshot_of(self.case, self.standings, started=self.started, claims=self._claims)
         # A clock that stands still: only the steps bound a search, so that a case comes out alike on every machine.
-        self.plan = plan = run_cycle(snapshot, self._rules, ms=lambda: 0, actions=self._acts)
+        self.plan = plan = run_cycle(snapshot, self._rules, actions=self._actions)
         self.number += 1
         self.started |= set(plan.started)
         for eviction in plan.evictions:

@@ -14,6 +14,7 @@ import msgspec
 
 from controller.scheduler import casefile
 from controller.scheduler.amounts import RESOURCE_NAMES, UNLIMITED, WHOLE_GPU, Amounts
+from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import Plan, Share, Snapshot
 from controller.scheduler.rules import Rules
 
@@ -108,9 +109,7 @@ def _twice(what: str, names: Iterable[str]) -> Iterator[str]:
 
 def replay(snapshot: Snapshot, rules: Rules) -> Plan:
     """Plan one cycle of it."""
-    from controller.scheduler.cycle import run_cycle
-
-    return run_cycle(snapshot, rules, ms=lambda: 0)
+    return run_cycle(snapshot, rules)
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
