@@ -201,7 +201,7 @@ class Claims:
         return tuple(chosen)
 
     def _is_free(self, device: Device, node: NodeState, request: DeviceRequest, taken: set[str]) -> bool:
-        if device.id in taken and not device.shared:
+        if device.closed or (device.id in taken and not device.shared):
             return False
         if device.gpu and any(
             card.uuid == device.gpu and card.spec.health is not PartHealth.HEALTHY for card in node.devices
