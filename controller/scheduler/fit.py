@@ -58,7 +58,7 @@ class Fit:
         self.claims = Claims(snapshot, ledger, tasks, rules)
         self._shapes: dict[tuple[Constraints, Kind], Shape] = {}
         self._of_task: dict[str, tuple[Shape, bool]] = {}
-        self._narrow = health_limits.NarrowGangs(ledger)
+        self.narrow = health_limits.NarrowGangs(ledger)
 
     def of(self, task: TaskState) -> tuple[Shape, bool]:
         """Give a pod's shape, and whether other pods (or claims) decide about it besides."""
@@ -79,7 +79,7 @@ class Fit:
     def _is_dynamic(self, task: TaskState) -> bool:
         if task.spec.request.claims:
             return True
-        if self._narrow.is_needed and task.job is not None and health_limits.is_gang(task.job):
+        if self.narrow.is_needed and task.job is not None and health_limits.is_gang(task.job):
             return True
         if not self._settings.predicates:
             return False
@@ -137,8 +137,8 @@ class Fit:
                 why = self.spread.why_not(task, node)
             if why is not None:
                 return why
-        if self._narrow.is_needed:
-            why = self._narrow.why_not(task, node, later)
+        if self.narrow.is_needed:
+            why = self.narrow.why_not(task, node, later)
             if why is not None:
                 return why
         return self.claims.why_not(task, node, later) if task.spec.request.claims else None

@@ -4,10 +4,17 @@ Source: the design's "Effect and urgency: degraded is not dead". A slow InfiniBa
 dead NVLink only pods of several GPUs on the node; an unfenced sick card every pod that kubelet might give it to.
 """
 
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import ACTIVE_USED, Node, PartHealth, Request, TaskStatus
-from controller.scheduler.state import JobState, NodeState, TaskState
+from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
+
+MOST_HOMES: Final = 8
+"""On how many bad nodes a gang that fits nowhere else is tried whole."""
 
 
 def gpu_devices(request: Request) -> int:
@@ -58,10 +65,10 @@ def is_gang(job: JobState) -> bool:
 class NarrowGangs:
     """Keeps gangs off nodes that are bad between nodes (no_multi_node). `is_needed` False: there is no such node.
 
-    The rule: a gang goes to such a node whole or not at all. So the bad node takes a member only if no other is elsewhere and
-    all that still wait have room there together, and another node takes none while the gang is on a bad one. What is asked
-    is who is placed and who waits, never in which order they came, so every order ends the same. A gang that already lies
-    across nodes may go on growing on good ones: it has the slow path anyway.
+    The rule: a gang goes to such a node whole or not at all. So the bad node takes a member only if no other is elsewhere
+    and all that still wait have room there together, and another node takes none while the gang is on a bad one. What is
+    asked is who is placed and who waits, never in which order they came, so every order ends the same. A gang that already
+    lies across nodes may go on growing on good ones: it has the slow path anyway.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -83,6 +90,20 @@ class NarrowGangs:
         if held is None or _is_elsewhere(task, job, held):
             return None
         return held.spec.no_multi_node
+
+    def homes(self, job: JobState, only: NodeSet | None, later: bool) -> Iterator[NodeSet]:
+        """Give the bad nodes, each by itself, that would hold all of a gang: tries for when good nodes were not enough."""
+        if not self._bad or not is_gang(job):
+            return
+        found = (
+            node
+            for node in self._bad
+            if (only is None or node.index in only.nodes)
+            and _all_have_room(job, node, later)
+            and not any(task.node not in (None, node) and task.status in ACTIVE_USED for task in job.tasks)
+        )
+        for node in islice(found, MOST_HOMES):
+            yield NodeSet(("whole on", node.name), frozenset((node.index,)))
 
     def _bad_node_of(self, job: JobState) -> NodeState | None:
         """Give a bad node that a gang is on; remembered as long as nothing moved."""

@@ -6,6 +6,8 @@ trial (`real` False) everything is pipelined, and an evicted pod that comes back
 Source: KAI Scheduler, actions/common/allocate.go and gpu_sharing; kai.md 2.2.
 """
 
+from itertools import chain
+
 from controller.scheduler import capacity, counting, explain, gangs, topology
 from controller.scheduler.amounts import NOTHING, plus
 from controller.scheduler.model import PodSet, SubGroup, TaskStatus
@@ -34,9 +36,10 @@ def place_job(
             explain.wait_for_queue(session, job, *refusal)
         return False
     mark = session.ledger.mark()
-    if _place_group(session, job, job.root, tasks, real, only):
-        return True
-    session.ledger.undo_to(mark)
+    for nodes in chain((only,), session.fit.narrow.homes(job, only, not real)):
+        if _place_group(session, job, job.root, tasks, real, nodes):
+            return True
+        session.ledger.undo_to(mark)
     return False
 
 
