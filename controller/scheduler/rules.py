@@ -98,3 +98,9 @@ REASONS: dict[str, str] = {
 
 DEFAULT = Rules()
 COMPATIBLE = Rules(**dict.fromkeys(REASONS, False))
+
+
+def table() -> str:
+    """Give the rules as a Markdown table, as the documents show it."""
+    rows = (f"| `{name}` | {reason} |" for name, reason in REASONS.items())
+    return "\n".join(("| rule | ours, and what KAI does |", "|---|---|", *rows)) + "\n"
