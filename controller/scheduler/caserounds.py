@@ -3,6 +3,8 @@
 The step between two rounds is the suite's: what was bound runs, what was pipelined or evicted is pending again.
 """
 
+import msgspec
+
 from controller.scheduler.casecards import Standing, first_standings, task_id
 from controller.scheduler.casefile import held, snapshot_of
 from controller.scheduler.casejobs import claim_id
@@ -38,6 +40,7 @@ class Rounds:
         """Plan once, and put every pod where the plan has it."""
         snapshot = snapshot_of(self.case, self.standings, started=self.started, claims=self._claims)
         # A clock that stands still: only the steps bound a search, so that a case comes out alike on every machine.
+        snapshot = msgspec.structs.replace(snapshot, reserved_for=self.plan.reserved_for)
         self.plan = plan = run_cycle(snapshot, self._rules, actions=self._actions)
         self.number += 1
         self.started |= set(plan.started)

@@ -15,6 +15,7 @@ free, or being released, beyond the claim: backfill never takes what the holder 
 that run are not touched, and one that is tried for eviction may always return to its own place.
 """
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -87,16 +88,15 @@ def resume(session: Session) -> None:
     """Keep room for last cycle's holder, if it may still be one."""
     job = session.ledger.jobs.get(session.snapshot.reserved_for)
     if job is not None:
-        hold(session, job)
+        # Whoever had others evicted in the last cycle may ask for a single GPU: it was made free for it.
+        hold(session, job, least_gpus=1)
 
 
-def hold(session: Session, job: JobState) -> None:
+def hold(session: Session, job: JobState, least_gpus: int = 2) -> None:
     """Keep room for this job, if it may be holder and there is none."""
-    if (
-        not session.rules.reservation
-        or session.reservation is not None
-        or why_not_holder(session, job) is not None
-    ):
+    if not session.rules.reservation or session.reservation is not None:
+        return
+    if why_not_holder(session, job, least_gpus) is not None:
         return
     found = _claims(session, job)
     if found is not None and _is_in_share(session, job, found[1]):
@@ -118,13 +118,27 @@ def placed(session: Session, job: JobState) -> bool:
     return True
 
 
-def why_not_holder(session: Session, job: JobState) -> str | None:
-    """Say why no room may be kept for a job."""
+def search(session: Session, job: JobState, make_room: Callable[[], bool]) -> bool:
+    """Let a job look for victims; the holder as if nothing were kept: others may move to where it would have gone."""
+    kept = session.reservation
+    if kept is None or kept.holder != job.id:
+        return make_room()
+    session.reservation = None
+    found = make_room()
+    session.reservation = kept
+    if found:
+        placed(session, job)
+    return found
+
+
+def why_not_holder(session: Session, job: JobState, least_gpus: int = 2) -> str | None:
+    """Say why no room may be kept for a job; `least_gpus` is what it has to ask for at least."""
     if job.queue is None or not gangs.is_ready(job) or gangs.elastic_rank(job) != 0:
         return "waits for no minimum that it could start with"
     tasks = gangs.tasks_to_place(session, job, real=True)
-    if not all(task.spec.request.gpus for task in tasks) or sum(task.spec.request.gpus for task in tasks) < 2:
-        return "does not ask for several whole GPUs"
+    gpus = [task.spec.request.gpus for task in tasks]
+    if not all(gpus) or sum(gpus) < least_gpus:
+        return f"does not ask for {least_gpus} whole GPUs or more"
     asked = gangs.amounts_of(tasks)[GPU]
     for queue in job.queue.path:
         if asked > queue.fair_share[GPU]:

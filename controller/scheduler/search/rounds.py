@@ -1,5 +1,8 @@
 """One action over all jobs that wait: each in its turn looks for victims, by KAI's search or by ours. Pure."""
 
+from functools import partial
+
+from controller.scheduler import reservation
 from controller.scheduler.job_order import JobsByQueue
 from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.cheapest import Cheapest
@@ -25,9 +28,12 @@ def run(session: Session, kind: Kind) -> None:
         failed = failures.setdefault(job.spec.queue if kind.by_queue else "", Failures(session))
         if failed.rules_out(job):
             continue
-        found = cheapest.make_room(job) if cheapest is not None else solve(search_for(budget, kind, job))
-        if not found:
+        if not reservation.search(session, job, partial(_make_room, budget, kind, cheapest, job)):
             failed.add(job)
+
+
+def _make_room(budget: Budget, kind: Kind, cheapest: Cheapest | None, job: JobState) -> bool:
+    return cheapest.make_room(job) if cheapest is not None else solve(search_for(budget, kind, job))
 
 
 def search_for(budget: Budget, kind: Kind, job: JobState, spare_quota: bool = False) -> Search:
