@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from controller.scheduler.grouper.durations import seconds
-from controller.scheduler.grouper.fields import Thing
+from controller.scheduler.grouper.fields import Reader, Thing
 from controller.scheduler.grouper.spec import Cluster, Owner, PodGroupSpec, TypeDefault
 from controller.scheduler.model import TopologyConstraint
 
@@ -125,6 +125,16 @@ def topology_of(annotations: dict[str, str]) -> TopologyConstraint | None:
         preferred=annotations.get(TOPOLOGY_PREFERRED, ""),
     )
     return asked if asked.topology or asked.required or asked.preferred else None
+
+
+def template_topology(part: Reader) -> TopologyConstraint | None:
+    """Return the topology that a template's annotations ask for: it counts only with a topology and a level."""
+    asked = TopologyConstraint(
+        topology=part.annotation("template.metadata", TOPOLOGY),
+        required=part.annotation("template.metadata", TOPOLOGY_REQUIRED),
+        preferred=part.annotation("template.metadata", TOPOLOGY_PREFERRED),
+    )
+    return asked if asked.topology and (asked.required or asked.preferred) else None
 
 
 def labels_of(pod: Thing, owner: Thing) -> dict[str, str]:

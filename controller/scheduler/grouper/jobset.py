@@ -4,10 +4,9 @@ Source: KAI Scheduler's jobset grouper (v0.17), JobSet v1alpha2. Groups made fla
 """
 
 from controller.scheduler.grouper.asked import MAX_SUB_GROUPS, Asked
-from controller.scheduler.grouper.defaults import TOPOLOGY, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED, group_name
+from controller.scheduler.grouper.defaults import group_name, template_topology
 from controller.scheduler.grouper.fields import GrouperError, Reader, whole_text
-from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed
-from controller.scheduler.model import TopologyConstraint
+from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed, with_pods
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -42,20 +41,8 @@ def jobset(asked: Asked, spec: PodGroupSpec) -> PodGroupSpec:
         min_available=0,
         min_sub_group=min(minimum or len(jobs), len(jobs)) if minimum or not in_order else 1,
         sub_groups=tuple(
-            changed_pods(group, (asked.pod.name,)) if group.name == leaf else group for group in groups
+            with_pods(group, (asked.pod.name,)) if group.name == leaf else group for group in groups
         ),
-    )
-
-
-def changed_pods(group: SubGroupSpec, pods: tuple[str, ...]) -> SubGroupSpec:
-    """Return the subgroup with these pods."""
-    return SubGroupSpec(
-        name=group.name,
-        min_available=group.min_available,
-        min_sub_group=group.min_sub_group,
-        parent=group.parent,
-        topology=group.topology,
-        pods=pods,
     )
 
 
@@ -86,16 +73,6 @@ def _replicated_job(job: Reader) -> list[SubGroupSpec]:
         for index in range(replicas)
     ]
     return [SubGroupSpec(name=name, min_sub_group=replicas), *leaves]
-
-
-def template_topology(part: Reader) -> TopologyConstraint | None:
-    """Return the topology that a template's annotations ask for: it counts only with a topology and a level."""
-    asked = TopologyConstraint(
-        topology=part.annotation("template.metadata", TOPOLOGY),
-        required=part.annotation("template.metadata", TOPOLOGY_REQUIRED),
-        preferred=part.annotation("template.metadata", TOPOLOGY_PREFERRED),
-    )
-    return asked if asked.topology and (asked.required or asked.preferred) else None
 
 
 def _label(asked: Asked, key: str) -> str:

@@ -64,7 +64,7 @@ def _workers(asked: Asked, worker: Reader, minimum: int) -> list[SubGroupSpec]:
     if segments > MAX_SUB_GROUPS:
         raise worker.wrong("replicas", count, f"at most {MAX_SUB_GROUPS} segments of {size}")
     mine = _index(asked) // size if is_worker else -1
-    topology = _segment_topology(asked, worker)
+    topology = segment_topology(asked, worker, "template.metadata")
     groups = [SubGroupSpec(name="worker", min_sub_group=segments)]
     for segment in range(segments):
         first = segment * size
@@ -93,10 +93,6 @@ def _index(asked: Asked) -> int:
     if index is None:
         raise GrouperError(str(asked.pod), REPLICA_INDEX, None, "the number of this worker")
     return index
-
-
-def _segment_topology(asked: Asked, worker: Reader) -> TopologyConstraint | None:
-    return segment_topology(asked, worker, "template.metadata")
 
 
 def segment_topology(asked: Asked, template: Reader, metadata: str) -> TopologyConstraint | None:

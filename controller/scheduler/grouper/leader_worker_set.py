@@ -5,9 +5,8 @@ Source: KAI Scheduler's LWS grouper (v0.17), LeaderWorkerSet v1 (subGroupPolicy)
 
 from controller.scheduler.grouper.asked import MAX_SUB_GROUPS, Asked
 from controller.scheduler.grouper.fields import GrouperError, whole_text
-from controller.scheduler.grouper.jobset import changed_pods
 from controller.scheduler.grouper.kubeflow import SEGMENT_SIZE, segment_topology
-from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed
+from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed, with_pods
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
@@ -105,4 +104,4 @@ def _segments(asked: Asked, size: int, segment: int, index: int | None) -> list[
         groups.append(SubGroupSpec(name="workers", min_available=workers, parent=first.name))
         if mine == first.name:
             mine = "workers" if index else "leader"
-    return [changed_pods(group, (asked.pod.name,)) if group.name == mine else group for group in groups]
+    return [with_pods(group, (asked.pod.name,)) if group.name == mine else group for group in groups]

@@ -6,10 +6,14 @@ Source: KAI Scheduler's ray groupers (v0.17), KubeRay v1.
 from collections.abc import Sequence
 
 from controller.scheduler.grouper.asked import Asked
-from controller.scheduler.grouper.defaults import TOPOLOGY
+from controller.scheduler.grouper.defaults import (
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+    template_topology,
+)
 from controller.scheduler.grouper.fields import GrouperError, Reader, Thing
-from controller.scheduler.grouper.jobset import changed_pods, template_topology
-from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed
+from controller.scheduler.grouper.spec import PodGroupSpec, SubGroupSpec, changed, with_pods
 from controller.scheduler.model import TopologyConstraint
 
 RAY_PRIORITY = "ray.io/priority-class-name"
@@ -66,7 +70,7 @@ def _grouped(asked: Asked, spec: PodGroupSpec, cluster: Thing) -> PodGroupSpec:
         priority_class=asked.owner.labels.get(RAY_PRIORITY, spec.priority_class),
         sub_groups=()
         if is_flat
-        else tuple(changed_pods(group, asked.pods_if(group.name == mine)) for group in groups),
+        else tuple(with_pods(group, asked.pods_if(group.name == mine)) for group in groups),
     )
 
 
@@ -92,5 +96,6 @@ def _topology(part: Reader) -> TopologyConstraint | None:
 
 
 def _names_level(part: Reader) -> bool:
-    levels = ("kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement")
-    return any(part.annotation("template.metadata", level) for level in levels)
+    return any(
+        part.annotation("template.metadata", level) for level in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED)
+    )

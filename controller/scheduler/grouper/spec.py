@@ -113,3 +113,8 @@ class Cluster:
 def changed(spec: PodGroupSpec, **fields: Any) -> PodGroupSpec:
     """Return the spec with these fields replaced."""
     return msgspec.structs.replace(spec, **fields)
+
+
+def with_pods(group: SubGroupSpec, pods: tuple[str, ...]) -> SubGroupSpec:
+    """Return the subgroup with these pods."""
+    return msgspec.structs.replace(group, pods=pods)
