@@ -1,0 +1,199 @@
+"""Tests of domains: where a group with a topology constraint is tried, and in which order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.scheduler import cycle, gangs, topology
+from controller.scheduler.actions import allocate
+from controller.scheduler.domains import DomainTree
+from controller.scheduler.model import (
+    Job,
+    Level,
+    Node,
+    PodSet,
+    Snapshot,
+    SubGroup,
+    Task,
+    Topology,
+    TopologyConstraint,
+)
+from controller.scheduler.rules import DEFAULT
+from tests.scheduler.words import bound, cluster, job, node, queue
+
+LEVELS = Topology(
+    name="net",
+    levels=(Level(node_label="zone"), Level(node_label="rack", alias="r"), Level(node_label="host")),
+)
+ZONE, RACK = (
+    TopologyConstraint(topology="net", required="zone"),
+    TopologyConstraint(topology="net", required="rack"),
+)
+PREFER_RACK = TopologyConstraint(topology="net", preferred="rack")
+
+
+def _node(name: str, gpus: int = 4) -> Node:
+    """Name a node by zone, rack and host: "a1x" is host x in rack 1 of zone a."""
+    return node(name, gpus, labels={"zone": name[0], "rack": name[1], "host": name})
+
+
+ALL = [_node(name) for name in ("a1x", "a1y", "a2x", "a2y", "b1x", "b1y")]
+
+
+def _job(constraint: TopologyConstraint | None, pods: int, gpus: int, **changes: object) -> Job:
+    made = job("gang", "q", pods=pods, gpus=gpus)
+    root = SubGroup(pod_sets=(PodSet(min_available=pods),), topology=constraint)
+    return msgspec.structs.replace(made, root=root, **changes)
+
+
+def _busy(on: str, gpus: int) -> Job:
+    return job(f"busy-{on}", "q", gpus=gpus, on=[(on, range(gpus))])
+
+
+def _snapshot(jobs: Sequence[Job], nodes: Sequence[Node] = ALL) -> Snapshot:
+    return msgspec.structs.replace(cluster(nodes, [queue("q", 64)], jobs), topologies=(LEVELS,))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A gang, what runs already, and the domains on which the gang is tried, by one of their nodes each."""
+
+    id: str
+    gang: Job
+    tried: list[list[str]]
+    busy: list[Job] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=lambda: ALL)
+
+
+CASES = [
+    Case("without a constraint all nodes are one set", _job(None, 2, 4), [[each.name for each in ALL]]),
+    Case(
+        "every domain of the required level that holds the gang is tried, the fullest zone first",
+        _job(RACK, 2, 4),
+        [["b1x", "b1y"], ["a1x", "a1y"], ["a2x", "a2y"]],
+    ),
+    Case(
+        "in a zone the fullest rack that still holds it comes first",
+        _job(RACK, 2, 2),
+        [["b1x", "b1y"], ["a2x", "a2y"], ["a1x", "a1y"]],
+        [_busy("a2x", 2)],
+    ),
+    Case(
+        "a domain that is too full is not tried",
+        _job(RACK, 2, 4),
+        [["a1x", "a1y"]],
+        [_busy("a2x", 1), _busy("b1y", 1)],
+    ),
+    Case(
+        "room is counted by node, not by the sum",
+        _job(RACK, 2, 3),
+        [["b1x", "b1y"], ["a1x", "a1y"]],
+        [_busy("a2x", 2)],
+    ),
+    Case("a gang that fits into no domain is tried nowhere", _job(RACK, 3, 4), []),
+    Case(
+        "a level may be named by its alias", _job(TopologyConstraint(topology="net", required="r"), 3, 4), []
+    ),
+    Case(
+        "the preferred level is tried before the wider required one",
+        _job(TopologyConstraint(topology="net", required="zone", preferred="rack"), 3, 4),
+        [["a1x", "a1y", "a2x", "a2y"]],
+    ),
+    Case(
+        "a preference alone ends with everything",
+        _job(PREFER_RACK, 2, 4),
+        [
+            ["b1x", "b1y"],
+            ["a1x", "a1y"],
+            ["a2x", "a2y"],
+            ["b1x", "b1y"],
+            ["a1x", "a1y", "a2x", "a2y"],
+            [n.name for n in ALL],
+        ],
+    ),
+    Case(
+        "a topology that is not there holds nothing",
+        _job(TopologyConstraint(topology="no", required="x"), 1, 1),
+        [],
+    ),
+    Case(
+        "a level that is not there holds nothing",
+        _job(TopologyConstraint(topology="net", required="x"), 1, 1),
+        [],
+    ),
+    Case(
+        "a node without all labels is outside",
+        _job(RACK, 1, 4),
+        [["a1x"]],
+        nodes=[_node("a1x"), node("a1y", 4, labels={"zone": "a"})],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_where_a_group_is_tried(case: Case) -> None:
+    """Domains come in order of preference, and none that cannot hold the group."""
+    session = cycle.open_session(_snapshot([case.gang, *case.busy], case.nodes), DEFAULT)
+    state = session.ledger.jobs["gang"]
+    tasks = gangs.tasks_to_place(session, state, real=True)
+    found = topology.node_sets(session, state, state.root, tasks, None)
+    nodes = session.ledger.nodes
+    names = [
+        sorted(nodes[index].name for index in each.nodes) if each else [n.name for n in nodes]
+        for each in found
+    ]
+    assert names == case.tried
+
+
+def test_a_group_stays_where_its_pods_are() -> None:
+    """Pods that join go to the required domain of those that run, though it is not the fullest."""
+    first = job("gang", "q", on=[("b1x", [0])], pods=3, least=1)
+    gang = msgspec.structs.replace(first, root=SubGroup(pod_sets=(PodSet(min_available=1),), topology=RACK))
+    plan = cycle.run_cycle(_snapshot([gang, _busy("a1x", 3)]), DEFAULT, actions=(allocate.run,))
+    assert {name[:2] for name in bound(plan).values()} == {"b1"}
+
+
+def test_subgroups_each_have_their_own_domain_inside_the_wider_one() -> None:
+    """Racks for the parts, one zone for the whole."""
+    tasks = tuple(
+        Task(
+            id=f"gang-{n}",
+            job="gang",
+            index=n,
+            pod_set="ab"[n // 2],
+            request=job("x", "q", gpus=4).tasks[0].request,
+        )
+        for n in range(4)
+    )
+    pod_sets = tuple(PodSet(name=name, min_available=2, topology=RACK) for name in "ab")
+    gang = msgspec.structs.replace(
+        job("gang", "q"), tasks=tasks, root=SubGroup(pod_sets=pod_sets, topology=ZONE)
+    )
+    placed = bound(cycle.run_cycle(_snapshot([gang]), DEFAULT, actions=(allocate.run,)))
+    assert len(placed) == 4
+    racks = [{placed[f"gang-{n}"][:2] for n in pair} for pair in ((0, 1), (2, 3))]
+    assert all(len(rack) == 1 for rack in racks)
+    assert racks[0] != racks[1]
+    assert {name[0] for name in placed.values()} == {"a"}
+
+
+def test_who_finds_no_domain_is_told_so() -> None:
+    """The wait names level and topology."""
+    plan = cycle.run_cycle(_snapshot([_job(RACK, 3, 4)]), DEFAULT, actions=(allocate.run,))
+    assert [wait.message for wait in plan.waits] == ["no domain of rack in topology net has room for 3 pods"]
+
+
+@given(st.lists(st.sampled_from(["a1x", "a1y", "a2x", "b1x"]), min_size=1, unique=True), st.integers(0, 3))
+def test_the_narrowest_domain_holds_all_and_none_below_does(names: list[str], deepest: int) -> None:
+    """Whatever the nodes."""
+    session = cycle.open_session(_snapshot([]), DEFAULT)
+    tree = DomainTree(LEVELS, session.ledger.nodes)
+    indexes = {each.index for each in session.ledger.nodes if each.name in names}
+    found = tree.narrowest(indexes, deepest)
+    assert indexes <= set(found.nodes)
+    assert found.depth <= deepest
+    assert found.depth == deepest or not any(indexes <= set(child.nodes) for child in found.children)
