@@ -8,6 +8,7 @@ walks up until one has room. So a common pod costs a few comparisons, however ma
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from heapq import merge
 from typing import TYPE_CHECKING, Final
 
 from controller.scheduler import health_limits, node_terms, score
@@ -24,6 +25,7 @@ _INDEX_BITS: Final = 24
 _FREE_BITS: Final = 56
 _SECTION_SHIFT: Final = _INDEX_BITS + _FREE_BITS
 _INDEX_MASK: Final = (1 << _INDEX_BITS) - 1
+_BELOW_SECTION: Final = (1 << _SECTION_SHIFT) - 1
 MOST_KEYS: Final = 600_000
 """How many keys all indexes may hold together; the one that was not used for longest goes first."""
 
@@ -52,7 +54,6 @@ class NodeIndex:
         self._request = request
         self._order = settings.cpu_order if self._kind == CPU else settings.gpu_order
         self._joins_sharers = Order.BINPACK is settings.gpu_order is settings.gpu_sharing_order
-        self.is_packed = self._order is Order.BINPACK
         self.barren: dict[Request, int] = {}
         self.revision = 0
         nodes = self._ledger.nodes
@@ -85,8 +86,8 @@ class NodeIndex:
             section += not score.is_cpu_only(node, self._fit.claims.has_gpus(node))
         else:
             free = score.free_gpus(node, self._order)
-            if self._kind == SHARED and self._joins_sharers:
-                section += not score.has_shared_room(node, self._request)
+            if self._kind == SHARED:
+                section += not (self._joins_sharers and score.has_shared_room(node, self._request))
         return section << _SECTION_SHIFT | free << _INDEX_BITS | node.index
 
     def refresh(self) -> None:
@@ -111,9 +112,35 @@ class NodeIndex:
                 self.revision += 1
         self._cursor = len(changes)
 
+    def sharing(self, request: Request, section: int) -> Iterator[NodeState]:
+        """Give the nodes that have room for a share on a card that is shared already, where those are preferred."""
+        if self._joins_sharers:
+            is_exact = self._is_exact(request)
+            for node in self.walk(section, 0):
+                if is_exact or score.has_shared_room(node, request):
+                    yield node
+
+    def opening(self, request: Request, section: int) -> Iterator[NodeState]:
+        """Give the other nodes. Where sharing is preferred these have no such room, so some whole cards must be free."""
+        if not self._joins_sharers:
+            return self.walk(section + 1, 0)
+        rest = self.walk(section + 1, request.devices)
+        if self._is_exact(request):
+            return rest
+        between = (
+            node for node in self.walk(section, request.devices) if not score.has_shared_room(node, request)
+        )
+        return merge(rest, between, key=lambda node: self._key_of[node.index] & _BELOW_SECTION)
+
+    def _is_exact(self, request: Request) -> bool:
+        """Tell whether the index was made for shares of just this size."""
+        made_for = self._request
+        return request.portion == made_for.portion and request.gpu_memory_mib == made_for.gpu_memory_mib
+
     def walk(self, section: int, start: int) -> Iterator[NodeState]:
         """Give the nodes of a section from this much free on, even while the index is being kept up to date."""
         nodes, keys = self._ledger.nodes, self.keys
+        start = start if self._order is Order.BINPACK else 0
         end = (section + 1) << _SECTION_SHIFT
         place = bisect_left(keys, section << _SECTION_SHIFT | start << _INDEX_BITS)
         while place < len(keys) and (key := keys[place]) < end:
@@ -187,12 +214,11 @@ class Candidates:
             index.barren[task.spec.request] = len(self._ledger.changes)
 
     def _index(self, shape: Shape, request: Request, only: NodeSet | None) -> NodeIndex:
-        kind = _kind(request)
-        card = (request.portion, request.gpu_memory_mib) if kind == SHARED else ()
-        key = (shape.key, kind, card, only.key if only is not None else None)
+        about = score.about(request)
+        key = (shape.key, about, only.key if only is not None else None)
         index = self._indexes.pop(key, None)
         if index is None:
-            index = NodeIndex(self._fit, shape, request, only, self._settings, self._rules)
+            index = NodeIndex(self._fit, shape, about, only, self._settings, self._rules)
             self._size += len(index)
             while self._size > MOST_KEYS and self._indexes:
                 self._size -= len(self._indexes.pop(next(iter(self._indexes))))
@@ -214,20 +240,27 @@ class Candidates:
     def _in_order(
         self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
     ) -> Iterator[NodeState]:
-        request = task.spec.request
-        start = 0
-        runs: tuple[tuple[int, bool], ...] = ((0, False), (0, True))
-        if index.is_packed:
-            start = request.gpus if request.asks_for_gpu else request.cpu_milli
-        if not request.asks_for_gpu:
-            runs = ((0, False), (1, False), (0, True), (1, True))
-        elif request.is_shared:
-            runs = ((0, False), (0, True), (1, False), (1, True))
         for rank in index.ranks:
-            for group, is_second in runs:
-                for node in index.walk(2 * rank + group, start):
+            for nodes, is_second in self._runs(task.spec.request, index, 2 * rank):
+                for node in nodes:
                     if self._takes(task, node, is_dynamic, later, is_second):
                         yield node
+
+    def _runs(
+        self, request: Request, index: NodeIndex, section: int
+    ) -> Iterator[tuple[Iterator[NodeState], bool]]:
+        """Give the nodes of one rank run by run; a second run is that of nodes that have room only later."""
+        if request.is_shared:
+            for is_second in (False, True):
+                yield index.sharing(request, section), is_second
+            for is_second in (False, True):
+                yield index.opening(request, section), is_second
+            return
+        start = request.gpus if request.asks_for_gpu else request.cpu_milli
+        groups = (0,) if request.asks_for_gpu else (0, 1)
+        for is_second in (False, True):
+            for group in groups:
+                yield index.walk(section + group, start), is_second
 
     def _takes(
         self, task: TaskState, node: NodeState, is_dynamic: bool, later: bool, is_second: bool

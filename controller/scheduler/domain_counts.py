@@ -58,15 +58,26 @@ class DomainCounts:
         self._on_node: dict[int, int] = {}
         self.by_domain: dict[str, int] = {}
         self.total = 0
-        self._cursor = len(ledger.changes)
+        self._cursor = -1
+        self._count_all()
+
+    def _count_all(self) -> None:
+        self._on_node.clear()
+        self.by_domain.clear()
+        self.total = 0
         for task in self._members.values():
-            if task.node is not None and is_counted(task, terminating_counts):
+            if task.node is not None and is_counted(task, self._terminating):
                 self._move(task.node, self._on_node.get(task.node.index, 0) + 1)
+        self._cursor = len(self._ledger.changes)
 
     def refresh(self) -> None:
         """Count nodes again that the ledger touched since."""
         changes = self._ledger.changes
-        if self._cursor == len(changes):
+        behind = len(changes) - self._cursor
+        if not behind:
+            return
+        if behind > len(self._members):
+            self._count_all()
             return
         for index in dict.fromkeys(changes[self._cursor :]):
             node = self._ledger.nodes[index]

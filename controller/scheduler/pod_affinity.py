@@ -120,6 +120,8 @@ class PodAffinity:
     def why_not(self, task: TaskState, node: NodeState) -> str | None:
         """Say which of the three rules keeps a pod off a node."""
         constraints = task.spec.constraints
+        if not (self._held or constraints.pod_affinity or constraints.pod_anti_affinity):
+            return None
         required = tuple(term for term in constraints.pod_affinity if not term.weight)
         if required and not self._affinity_holds(task, required, node):
             return AFFINITY_REFUSED

@@ -12,6 +12,8 @@ from controller.scheduler.state import DeviceState, NodeState
 
 NONE_OF_IT = (1 << 56) - 1
 """What stands for a node that has none of the resource: its score is nothing, so it comes last."""
+_FOR_CPU = Request()
+_FOR_WHOLE = Request(gpus=1)
 _FINE = 30
 """Bits kept of a ratio; two different ratios of milli-GPU of one node never fall together."""
 
@@ -39,6 +41,22 @@ def free_cpu(node: NodeState, order: Order) -> int:
         return NONE_OF_IT
     free = max(node.idle_cpu + node.releasing_cpu, 0)
     return free if order is Order.BINPACK else NONE_OF_IT - 1 - (free << _FINE) // total
+
+
+def about(request: Request) -> Request:
+    """Give what of a request the order of nodes depends on, sizes of shares rounded down, so that few indexes are kept.
+
+    Portions of twentieths of a card stay what they are; memory keeps its four highest bits.
+    """
+    if not request.asks_for_gpu:
+        return _FOR_CPU
+    if request.portion:
+        return Request(portion=max(request.portion // 50 * 50, 1), devices=request.devices)
+    mib = request.gpu_memory_mib
+    if mib:
+        low = max(mib.bit_length() - 4, 0)
+        return Request(gpu_memory_mib=mib >> low << low, devices=request.devices)
+    return _FOR_WHOLE
 
 
 def has_shared_room(node: NodeState, request: Request) -> bool:

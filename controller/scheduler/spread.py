@@ -35,24 +35,31 @@ class TopologySpread:
         self._ledger = ledger
         self._pods = pods
         self._domains: dict[tuple[Spread, str, Constraints], _Domains] = {}
+        self._of_task: dict[str, list[tuple[Spread, _Domains, bool]]] = {}
 
     def why_not(self, task: TaskState, node: NodeState) -> str | None:
         """Say that a hard constraint would be skewed too far by one more pod on this node."""
-        constraints = task.spec.constraints
-        own: dict[str, str] | None = None
-        for spread in constraints.spread:
-            if not spread.hard:
-                continue
-            domain = node.spec.labels.get(spread.topology_key)
+        labels = node.spec.labels
+        for spread, found, itself in self._hard(task):
+            domain = labels.get(spread.topology_key)
             if domain is None:
                 return LABEL_REFUSED
-            found = self._of(task, spread)
             lowest = self._lowest(found, spread)
-            own = own if own is not None else dict(task.spec.labels)
-            itself = selector_holds(spread.selector, own)
             if found.counts.by_domain.get(domain, 0) + itself - lowest > spread.max_skew:
                 return SPREAD_REFUSED
         return None
+
+    def _hard(self, task: TaskState) -> list[tuple[Spread, _Domains, bool]]:
+        """Give a pod's hard constraints, with whether it is itself of the kind that is spread."""
+        found = self._of_task.get(task.id)
+        if found is None:
+            own = dict(task.spec.labels)
+            found = self._of_task[task.id] = [
+                (spread, self._of(task, spread), selector_holds(spread.selector, own))
+                for spread in task.spec.constraints.spread
+                if spread.hard
+            ]
+        return found
 
     def crowding(self, task: TaskState, node: NodeState) -> int:
         """Count the pods already in the node's domains, over the soft constraints (ScheduleAnyway)."""

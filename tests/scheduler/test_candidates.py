@@ -178,7 +178,9 @@ REQUESTS = [
     Request(gpus=2, cpu_milli=60_000),
     Request(portion=300, cpu_milli=1000),
     Request(portion=700, cpu_milli=1000),
-    Request(gpu_memory_mib=20_000, cpu_milli=1000),
+    Request(portion=330, cpu_milli=1000),
+    Request(gpu_memory_mib=20_001, cpu_milli=1000),
+    Request(portion=480, devices=2, cpu_milli=1000),
     Request(cpu_milli=70_000),
     Request(cpu_milli=1000, memory_bytes=1 << 38),
 ]
