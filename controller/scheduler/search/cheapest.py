@@ -17,6 +17,7 @@ from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.kinds import Kind
 from controller.scheduler.search.room_on_node import Choice
 from controller.scheduler.search.shelf import Shelf
+from controller.scheduler.search.turns import Turns
 from controller.scheduler.search.units import Prices, Unit
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
@@ -42,26 +43,25 @@ class Cheapest:
         self._who: _Who = ()
         self._asked: Amounts = NOTHING
         self._left: list[TaskState] = []
-        self._spare_quota = False
+        self._spare_quota = self._is_moving = self._is_limited = False
+        self._turns: Turns | None = None
         self._chosen: list[Choice] = []
 
     def make_room(self, job: JobState) -> bool:
         """Find the cheapest victims for a job; True if the ledger holds the solution, else it is as it was."""
         tasks = list(gangs.tasks_to_place(self._session, job, real=False))
-        if not tasks or place.why_not_queue(self._session, job, tasks) is not None:
+        if not tasks or job.queue is None:
             return False
-        self._job = job
-        self._asked = gangs.amounts_of(tasks)
+        self._job, self._asked = job, gangs.amounts_of(tasks)
         self._who = _who(job, self._asked)
+        self._is_limited = place.why_not_queue(self._session, job, tasks) is not None
+        if self._is_limited and not self._kind.frees_limits(job, self._asked):
+            return False
         domains = self._domains(job, tasks)
         if len(tasks) > 1 or domains != [None]:
             domains = [domain for domain in domains if self._could_hold(job, tasks, domain)]
-        quotas = (
-            (True, False)
-            if self._kind.guards_quota and self._session.rules.test_after_subtraction
-            else (False,)
-        )
-        for self._spare_quota in quotas:
+        for is_moving, spare_quota in self._ways(job):
+            self._is_moving, self._spare_quota = is_moving, spare_quota
             for domain in domains[:MOST_TRIES]:
                 mark = self._ledger.mark()
                 self._left, self._chosen = list(tasks), []
@@ -72,6 +72,20 @@ class Cheapest:
                 if self._budget.exhausted:
                     return False
         return False
+
+    def _ways(self, job: JobState) -> list[tuple[bool, bool]]:
+        """List how it is tried: whether victims only move, and whether every quota is spared; the gentlest first."""
+        if not self._kind.guards_quota:
+            return [(self._kind.moves, False)]
+        taking = (
+            [(False, True), (False, False)]
+            if self._session.rules.test_after_subtraction
+            else [(False, False)]
+        )
+        if not self._session.settings.allow_consolidating_reclaim or self._kind.free_gpus() < self._asked[0]:
+            return taking
+        # What is preemptible had its chance to move others in consolidation; the rest has it here.
+        return [*taking, (True, False)] if job.spec.preemptible else [(True, False), *taking]
 
     # --- placing the job ---------------------------------------------------------------------------------------------
 
@@ -93,17 +107,27 @@ class Cheapest:
             if choice is None:
                 return False
             mark = self._ledger.mark()
-            price = sentences.price(self._session, choice.cost)
-            reasons = [(victim, self._kind.why(job, victim) + price) for victim in choice.tasks]
-            for victim, why in reasons:
-                self._ledger.evict(victim, why)
-            self._chosen.append(choice)
+            self._evict(job, choice)
             if self._place(job, task, self._only(choice.node)) and (not is_last or self._settle(job)):
                 return True
             self._chosen.pop()
             self._ledger.undo_to(mark)
             shelf.drop(choice)
         return False
+
+    def _evict(self, job: JobState, choice: Choice) -> None:
+        """Evict what was chosen; whoever of it is served before the job in the next cycle is placed before it."""
+        price = sentences.price(self._session, choice.cost)
+        reasons = [(victim, self._kind.why(job, victim) + price) for victim in choice.tasks]
+        for victim, why in reasons:
+            self._ledger.evict(victim, why)
+        self._chosen.append(choice)
+        if self._turns is None:
+            self._turns = Turns(self._session)
+        asked = gangs.amounts_of(self._left)
+        for owner in {unit.job.id: unit.job for unit in choice.units}.values():
+            if self._turns.is_first(owner, job, asked):
+                self._place_again(owner, at_home=False)
 
     def _only(self, *nodes: NodeState) -> NodeSet:
         key = tuple(sorted(node.index for node in nodes))
@@ -120,7 +144,7 @@ class Cheapest:
             self._who,
             shape.key,
             task.spec.request,
-            self._spare_quota,
+            (self._spare_quota, self._is_moving, self._is_limited),
             domain.key if domain is not None else None,
         )
         shelf = self._shelves.get(key)
@@ -136,6 +160,7 @@ class Cheapest:
                 chosen,
                 lambda victim: self._may_be_victim(known, job, victim, asked),
                 self._allowed,
+                self._takes,
             )
             self._shelves[key] = shelf
         return shelf
@@ -146,12 +171,18 @@ class Cheapest:
             found = known[victim.id] = self._kind.may_be_victim(job, victim, asked)
         return found
 
+    def _takes(self, task: TaskState, node: NodeState) -> bool:
+        """Tell whether a pod could go to a node as things stand, by its queue's limits too."""
+        if self._session.fit.why_not(task, node, True) is not None or task.job is None:
+            return False
+        return not self._is_limited or place.why_not_queue(self._session, task.job, [task]) is None
+
     def _allowed(self, units: list[Unit]) -> bool:
         """Tell whether queues can bear the loss of these, after what was taken before, for what is left of the job."""
         if self._job is None:
             return False
         victims = [task for unit in units for task in unit.tasks]
-        return self._kind.moves or self._kind.allows(
+        return self._is_moving or self._kind.allows(
             self._job, victims, {task.id for task in victims}, self._left, self._spare_quota
         )
 
@@ -164,11 +195,11 @@ class Cheapest:
         )
         victims = list({unit.job.id: unit.job for unit in units}.values())
         most = self._session.settings.max_consolidation_preemptees
-        if self._kind.moves and 0 <= most < len(victims):
+        if self._is_moving and 0 <= most < len(victims):
             return False
         for victim in victims:
             self._place_again(victim, at_home=True)
-            if self._kind.moves or self._session.settings.allow_consolidating_reclaim:
+            if self._is_moving or self._session.settings.allow_consolidating_reclaim:
                 self._place_again(victim, at_home=False)
         for victim in victims:
             lost = [task for task in victim.tasks if task.status not in ACTIVE_USED and task.evicted]

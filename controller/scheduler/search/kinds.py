@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from controller.scheduler import gangs, reclaim_gates
 from controller.scheduler.amounts import Amounts
-from controller.scheduler.capacity import why_over_quota
+from controller.scheduler.capacity import why_over_limit, why_over_quota
 from controller.scheduler.search import judging, sentences
 from controller.scheduler.search.scenario import gpu_room
 from controller.scheduler.session import Session
@@ -25,6 +25,8 @@ class Kind:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._free = self._cursor = 0
+        self._rooms: dict[int, int] = {}
 
     def asked(self, job: JobState) -> Amounts:
         """Give what the job asks for next."""
@@ -59,6 +61,20 @@ class Kind:
         """Say why this pod goes."""
         raise NotImplementedError
 
+    def frees_limits(self, evictor: JobState, asked: Amounts) -> bool:  # noqa: ARG002
+        """Tell whether victims of this kind may bring a queue that refuses the job below its limit."""
+        return False
+
+    def free_gpus(self) -> int:
+        """Count what is free or will be on nodes that are not closed, in milli-GPU; only what changed is counted anew."""
+        changes, nodes = self.session.ledger.changes, self.session.ledger.nodes
+        for index in dict.fromkeys(changes[self._cursor :]) if self._rooms else range(len(nodes)):
+            room = 0 if nodes[index].spec.closed else gpu_room(nodes[index])
+            self._free += room - self._rooms.get(index, 0)
+            self._rooms[index] = room
+        self._cursor = len(changes)
+        return self._free
+
 
 class Reclaim(Kind):
     """A queue takes back what is its fair share (kai.md 3.5)."""
@@ -87,6 +103,11 @@ class Reclaim(Kind):
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.reclaimed(evictor, task)
 
+    def frees_limits(self, evictor: JobState, asked: Amounts) -> bool:
+        # Victims are in other queues: only a limit that they share can be helped.
+        refusal = why_over_limit(evictor.queue, asked) if evictor.queue is not None else None
+        return refusal is not None and refusal.queue != evictor.spec.queue
+
 
 class Preempt(Kind):
     """A job takes the place of jobs of lower priority in its own queue."""
@@ -114,6 +135,9 @@ class Preempt(Kind):
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.preempted(evictor, task)
 
+    def frees_limits(self, evictor: JobState, asked: Amounts) -> bool:  # noqa: ARG002
+        return True
+
 
 class Consolidate(Kind):
     """Jobs move together so that one that waits finds room in one piece; nobody loses a place."""
@@ -123,12 +147,8 @@ class Consolidate(Kind):
     by_queue = False
     moves = True
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._free = (-1, 0)
-
     def may_start(self, job: JobState) -> bool:
-        return self._free_gpus() >= self.asked(job)[0]
+        return self.free_gpus() >= self.asked(job)[0]
 
     def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:  # noqa: ARG002
         return judging.may_move(evictor, victim)
@@ -151,11 +171,3 @@ class Consolidate(Kind):
 
     def why(self, evictor: JobState, task: TaskState) -> str:
         return sentences.moved(evictor, task)
-
-    def _free_gpus(self) -> int:
-        """Count what is free or will be on nodes that are not closed, in milli-GPU; anew only after something changed."""
-        ledger = self.session.ledger
-        if self._free[0] != len(ledger.changes):
-            free = sum(gpu_room(node) for node in ledger.nodes if not node.spec.closed)
-            self._free = (len(ledger.changes), free)
-        return self._free[1]

@@ -57,10 +57,12 @@ def choose(
     node: NodeState,
     may_go: Callable[[JobState], bool],
     allowed: Callable[[list[Unit]], bool],
+    takes: Callable[[TaskState, NodeState], bool],
 ) -> Choice | None:
     """Find what to evict on a node for one pod; None where nothing that may go would do.
 
-    `may_go` says which jobs may be victims, `allowed` whether queues can bear the loss of all these together.
+    `may_go` says which jobs may be victims, `allowed` whether queues can bear the loss of all these together, `takes`
+    whether the pod can go there as things stand.
     """
     if not any(
         other.status in ACTIVE_USED and other.job and may_go(other.job) for other in node.tasks.values()
@@ -77,8 +79,8 @@ def choose(
         chosen = _whole(units, node, request.gpus - node.idle_gpus - node.releasing_gpus)
     elif request.is_shared and request.devices == 1:
         chosen = _on_one_card(units, node, request.portion, request.gpu_memory_mib)
-    if not chosen or not allowed(chosen) or not _has_room(session, task, node, chosen):
-        chosen = _by_trying(session, task, node, units, allowed)
+    if not chosen or not allowed(chosen) or not _has_room(session, takes, task, node, chosen):
+        chosen = _by_trying(session, task, node, units, allowed, takes)
     return Choice(node, chosen) if chosen else None
 
 
@@ -172,14 +174,20 @@ def _cheapest(options: list[tuple[int, int, tuple[Unit, ...]]], lacking: int) ->
 # --- by trying -------------------------------------------------------------------------------------------------------
 
 
-def _has_room(session: Session, task: TaskState, node: NodeState, units: list[Unit]) -> bool:
+def _has_room(
+    session: Session,
+    takes: Callable[[TaskState, NodeState], bool],
+    task: TaskState,
+    node: NodeState,
+    units: list[Unit],
+) -> bool:
     """Tell whether the node would take the pod without these."""
     ledger = session.ledger
     mark = ledger.mark()
     for victim in {each.id: each for unit in units for each in unit.tasks}.values():
         if victim.status in ACTIVE_USED:
             ledger.evict(victim, "tried")
-    works = session.fit.why_not(task, node, True) is None
+    works = takes(task, node)
     ledger.undo_to(mark)
     for unit in units:
         unit.version = unit.job.version
@@ -192,20 +200,21 @@ def _by_trying(
     node: NodeState,
     units: list[Unit],
     allowed: Callable[[list[Unit]], bool],
+    takes: Callable[[TaskState, NodeState], bool],
 ) -> list[Unit] | None:
     for unit in units[:MOST_SINGLES]:
-        if _has_room(session, task, node, [unit]):
+        if _has_room(session, takes, task, node, [unit]):
             return [unit]
     chosen: list[Unit] = []
     for unit in units:
         if allowed([*chosen, unit]):
             chosen.append(unit)
-    if len(chosen) < 2 or not _has_room(session, task, node, chosen):
+    if len(chosen) < 2 or not _has_room(session, takes, task, node, chosen):
         return None
-    while len(chosen) > 2 and _has_room(session, task, node, chosen[: len(chosen) // 2]):
+    while len(chosen) > 2 and _has_room(session, takes, task, node, chosen[: len(chosen) // 2]):
         chosen = chosen[: len(chosen) // 2]
     for unit in reversed(list(chosen)):
         others = [other for other in chosen if other is not unit]
-        if others and _has_room(session, task, node, others):
+        if others and _has_room(session, takes, task, node, others):
             chosen = others
     return chosen

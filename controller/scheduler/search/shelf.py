@@ -16,6 +16,7 @@ from controller.scheduler.state import JobState, NodeState, TaskState
 
 MayGo: TypeAlias = Callable[[JobState], bool]
 Allowed: TypeAlias = Callable[[list[Unit]], bool]
+Takes: TypeAlias = Callable[[TaskState, NodeState], bool]
 
 _Entry: TypeAlias = tuple[int, int, int, int, Choice | None]
 """Rank, newness, index of the node, which change of the node this is about, and what was worked out, None = a bound."""
@@ -32,6 +33,7 @@ class Shelf:
         nodes: Iterable[NodeState],
         may_go: MayGo,
         allowed: Allowed,
+        takes: Takes,
     ) -> None:
         self._budget = budget
         self._session = budget.session
@@ -40,6 +42,7 @@ class Shelf:
         self._task = task
         self._may_go = may_go
         self._allowed = allowed
+        self._takes = takes
         self._age: dict[int, int] = {}
         self._heap: list[_Entry] = []
         for node in nodes:
@@ -66,7 +69,7 @@ class Shelf:
                 heappush(self._heap, (rank, new, index, age, choice))
                 return None
             node = self._ledger.nodes[index]
-            found = choose(self._session, self._prices, task, node, self._may_go, self._allowed)
+            found = choose(self._session, self._prices, task, node, self._may_go, self._allowed, self._takes)
             if found is not None:
                 # The search on the node has left its marks on versions, and none on the books.
                 found.renew()
