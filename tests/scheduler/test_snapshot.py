@@ -1,0 +1,386 @@
+"""From Kubernetes objects to a snapshot: every pod where it stands, every group with its pods, nothing read twice."""
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.scheduler.cycle import run_cycle
+from controller.scheduler.model import (
+    Job,
+    PartHealth,
+    PodSet,
+    Quota,
+    Snapshot,
+    SubGroup,
+    TaskStatus,
+    TopologyConstraint,
+)
+from controller.scheduler.pod_tasks import Binding
+from controller.scheduler.snapshot import Objects, Options, build
+from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.scheduling import PodGroup, PriorityClass, Queue, Topology
+from kube.types import Pod
+from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
+
+GROUP = {"annotations": {"pod-group-name": "train"}}
+ONE_GPU = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+HALF = {
+    "annotations": {"pod-group-name": "train", "gpu-fraction": "0.5"},
+    "labels": {"runai-gpu-group": "g1"},
+}
+
+
+def group(name: str = "train", **spec: Any) -> PodGroup:
+    """Give a PodGroup of the namespace team."""
+    raw = {"metadata": {"name": name, "namespace": "team"}, "spec": {"queue": "research", **spec}}
+    return msgspec.convert(raw, PodGroup)
+
+
+def queue(name: str = "research", pool: str = "", **spec: Any) -> Queue:
+    """Give a Queue."""
+    labels = {"kai.scheduler/node-pool": pool} if pool else {}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": spec}, Queue)
+
+
+def built(*pods: Pod, **objects: Any) -> Snapshot:
+    """Give the snapshot of one node and one group with these pods; nothing may be unreadable."""
+    defaults: dict[str, Any] = {"nodes": (node(),), "queues": (queue(),), "pod_groups": (group(),)}
+    options = objects.pop("options", Options())
+    snapshot, problems = build(Objects(pods=pods, **{**defaults, **objects}), NOW, options)
+    assert problems == ()
+    return snapshot
+
+
+def only(snapshot: Snapshot) -> Job:
+    """Give the one job of a snapshot."""
+    (job,) = snapshot.jobs
+    return job
+
+
+AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
+
+
+@pytest.mark.parametrize(
+    ("given_pod", "status"),
+    [
+        pytest.param(pod(meta=GROUP), TaskStatus.PENDING, id="it waits"),
+        pytest.param(
+            pod(meta=GROUP, spec={"schedulingGates": [{"name": "g"}]}), TaskStatus.GATED, id="it is gated"
+        ),
+        pytest.param(
+            pod(meta=GROUP, spec={"nodeName": "n1"}),
+            TaskStatus.BOUND,
+            id="it has a node and does not run yet",
+        ),
+        pytest.param(
+            pod(meta=GROUP, spec={"nodeName": "n1"}, status={"phase": "Running"}),
+            TaskStatus.RUNNING,
+            id="it runs",
+        ),
+        pytest.param(
+            pod(meta=GROUP, spec={"nodeName": "n1"}, status={"phase": "Unknown"}),
+            TaskStatus.RUNNING,
+            id="nobody knows whether it runs, so its GPU is not free",
+        ),
+        pytest.param(
+            pod(
+                meta={**GROUP, "deletionTimestamp": AGO}, spec={"nodeName": "n1"}, status={"phase": "Running"}
+            ),
+            TaskStatus.RELEASING,
+            id="it is told to end",
+        ),
+        pytest.param(
+            pod(
+                meta={**GROUP, "deletionTimestamp": LONG_AGO},
+                spec={"nodeName": "n1"},
+                status={"phase": "Running"},
+            ),
+            TaskStatus.STUCK,
+            id="it should have ended two minutes ago",
+        ),
+        pytest.param(
+            pod(meta={**GROUP, "deletionTimestamp": AGO}),
+            TaskStatus.FAILED,
+            id="it ends before it had a node",
+        ),
+        pytest.param(pod(meta=GROUP, status={"phase": "Succeeded"}), TaskStatus.SUCCEEDED, id="it is done"),
+    ],
+)
+def test_where_a_pod_stands(given_pod: Pod, status: TaskStatus) -> None:
+    """By phase, node, gates and deletion."""
+    assert [task.status for task in only(built(given_pod)).tasks] == [status]
+
+
+def test_a_bind_that_does_not_show_yet() -> None:
+    """What was decided holds its place until the API shows it."""
+    options = Options(binding={"team/p1": Binding(node="n1", gpus=(uuid(2),))})
+    (task,) = only(built(pod(meta=GROUP, spec=ONE_GPU), options=options)).tasks
+    assert (task.status, task.node, task.gpus) == (TaskStatus.BINDING, "n1", (uuid(2),))
+
+
+RUNNING = {"phase": "Running"}
+
+
+def test_cards_that_kubelet_named() -> None:
+    """A pod holds the card that the agent heard of; one that nobody named holds none by name."""
+    known = health(gpu3={"held": True, "held_by": "team/p1"})
+    spec = {**ONE_GPU, "nodeName": "n1"}
+    snapshot = built(
+        pod(meta=GROUP, spec=spec, status=RUNNING), pod("p2", meta=GROUP, spec=spec), health=(known,)
+    )
+    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(3),), ()]
+
+
+def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
+    """The reservation pod knows the card, and is itself no load."""
+    reservation = pod(
+        "r1",
+        meta={
+            "namespace": "kai-resource-reservation",
+            "labels": {"runai-gpu-group": "g1"},
+            "annotations": {"run.ai/reserve_for_gpu_index": uuid(1)},
+        },
+        spec={**ONE_GPU, "nodeName": "n1"},
+        status=RUNNING,
+    )
+    halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
+    snapshot = built(reservation, *halves, health=(health(),))
+    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(1),), (uuid(1),)]
+    assert snapshot.others == ()
+
+
+def test_a_group_whose_card_nobody_knows() -> None:
+    """Its pods still share one, and not one that is known to be another's."""
+    known = health(gpu0={"held": True, "held_by": "other/p9"})
+    halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
+    assert {task.gpus for task in only(built(*halves, health=(known,))).tasks} == {(uuid(1),)}
+
+
+def test_pods_of_other_schedulers() -> None:
+    """They hold what they hold, and belong to no job; done or placed nowhere, they are nothing."""
+    spec = {**ONE_GPU, "schedulerName": "default-scheduler"}
+    snapshot = built(
+        pod("p1", spec={**spec, "nodeName": "n1"}, status=RUNNING),
+        pod("p2", spec={**spec, "nodeName": "n1"}, status={"phase": "Failed"}),
+        pod("p3", spec=spec),
+    )
+    assert [(task.id, task.job, task.request.gpus) for task in snapshot.others] == [("team/p1", "", 1)]
+
+
+def test_the_tree_of_subgroups() -> None:
+    """Parents by name, leaves with their minimum, levels by the label behind their alias."""
+    topology = msgspec.convert(
+        {
+            "metadata": {"name": "net"},
+            "spec": {"levels": [{"nodeLabel": "example.com/rack", "alias": "rack"}]},
+        },
+        Topology,
+    )
+    level = {"topology": "net", "requiredTopologyLevel": "rack"}
+    parts = [
+        {"name": "replica", "minSubGroup": 1},
+        {"name": "a", "parent": "replica", "minMember": 2, "topologyConstraint": level},
+        {"name": "b", "parent": "replica", "minMember": 1},
+        {"name": "head", "minMember": 1},
+    ]
+    labelled = {**GROUP, "labels": {"kai.scheduler/subgroup-name": "a"}}
+    job = only(built(pod(meta=labelled), pod_groups=(group(subGroups=parts),), topologies=(topology,)))
+    rack = TopologyConstraint(topology="net", required="example.com/rack")
+    assert job.root == SubGroup(
+        groups=(
+            SubGroup(
+                name="replica",
+                min_sub_group=1,
+                pod_sets=(PodSet(name="a", min_available=2, topology=rack), PodSet(name="b")),
+            ),
+        ),
+        pod_sets=(PodSet(name="head"),),
+    )
+    assert [task.pod_set for task in job.tasks] == ["a"]
+
+
+CLASSES = tuple(
+    msgspec.convert(
+        {"metadata": {"name": name}, "value": value, "globalDefault": name == "plain"}, PriorityClass
+    )
+    for name, value in (("build", 100), ("train", 50), ("plain", 20))
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "priority", "preemptible"),
+    [
+        pytest.param({"priorityClassName": "train"}, 50, True, id="train may be evicted"),
+        pytest.param({"priorityClassName": "build"}, 100, False, id="from 100 on it may not"),
+        pytest.param(
+            {"priorityClassName": "build", "preemptibility": "preemptible"}, 100, True, id="unless it says so"
+        ),
+        pytest.param({"preemptibility": "non-preemptible"}, 20, False, id="nor a low one that says so"),
+        pytest.param(
+            {"priorityClassName": "gone"}, 20, True, id="a class that is gone is the cluster's default"
+        ),
+    ],
+)
+def test_priority(spec: dict[str, str], priority: int, preemptible: bool) -> None:
+    """Priority and preemptibility are two things."""
+    job = only(built(pod(meta=GROUP), pod_groups=(group(**spec),), priority_classes=CLASSES))
+    assert (job.priority, job.preemptible) == (priority, preemptible)
+
+
+def test_queues() -> None:
+    """What is not set is 0 and lets nothing run, -1 is no bound, memory counts in 10^6; the oldest has rank 0."""
+    resources = {"gpu": {"quota": 1.5, "limit": -1, "overQuotaWeight": 2}, "memory": {"quota": 10}}
+    (made,) = built(queues=(queue(resources=resources, reclaimMinRuntime="1h30m"),)).queues
+    assert made.quotas == (
+        Quota(deserved=1500, limit=-1, weight=2000),
+        Quota(),
+        Quota(deserved=10_000_000),
+    )
+    assert (made.priority, made.reclaim_min_runtime_s, made.preempt_min_runtime_s) == (100, 5400, None)
+
+
+def test_one_node_pool() -> None:
+    """Nodes, queues and groups of other pools are not there."""
+    pool = {"kai.scheduler/node-pool": "h100"}
+    nodes = (node("n1"), node("n2", labels=pool))
+    snapshot = built(nodes=nodes, queues=(queue(), queue("fast", pool="h100")), options=Options(pool="h100"))
+    assert [one.name for one in snapshot.nodes] == ["n2"]
+    assert [one.name for one in snapshot.queues] == ["fast"]
+    assert snapshot.jobs == ()
+
+
+def test_what_cannot_be_read_is_said_and_stops_nothing() -> None:
+    """The message names the object; the others are there."""
+    objects = Objects(
+        nodes=(node("n1"), node("n2", labels={"nvidia.com/gpu.memory": "much"})),
+        queues=(queue(), queue("odd", preemptMinRuntime="soon")),
+        pod_groups=(group(), group("odd", stalenessGracePeriod="never")),
+        pods=(
+            pod(meta=GROUP),
+            pod("p2", meta={"annotations": {"pod-group-name": "train", "gpu-fraction": "x"}}),
+        ),
+    )
+    snapshot, problems = build(objects, NOW)
+    assert [one.name for one in snapshot.nodes] == ["n1"]
+    assert [one.name for one in snapshot.queues] == ["research"]
+    assert [task.id for task in only(snapshot).tasks] == ["team/p1"]
+    assert sorted(problem.split(":")[0] for problem in problems) == [
+        "Node n2",
+        "Pod team/p2",
+        "PodGroup team/odd",
+        "Queue odd",
+    ]
+
+
+DRIVER = "gpu.nvidia.com"
+SELECTOR = {
+    "cel": {
+        "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+    }
+}
+
+
+def device_objects(expression: dict[str, Any] = SELECTOR) -> dict[str, Any]:
+    """Give a class, a claim of two and a slice with four GPUs, the first tainted."""
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {"type": {"string": "gpu"}, "uuid": {"string": uuid(index)}},
+            "taints": [{"key": "sick", "effect": "NoSchedule"}] if index == 0 else [],
+        }
+        for index in range(4)
+    ]
+    return {
+        "device_classes": (
+            msgspec.convert({"metadata": {"name": DRIVER}, "spec": {"selectors": [expression]}}, DeviceClass),
+        ),
+        "slices": (
+            msgspec.convert(
+                {
+                    "metadata": {"name": "s"},
+                    "spec": {"driver": DRIVER, "pool": {"name": "n1"}, "nodeName": "n1", "devices": devices},
+                },
+                ResourceSlice,
+            ),
+        ),
+        "claims": (
+            msgspec.convert(
+                {
+                    "metadata": {"name": "two", "namespace": "team"},
+                    "spec": {
+                        "devices": {
+                            "requests": [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 2}}]
+                        }
+                    },
+                    "status": {"reservedFor": [{"resource": "pods", "name": "p1", "uid": "u"}]},
+                },
+                ResourceClaim,
+            ),
+        ),
+    }
+
+
+def test_devices_are_as_healthy_as_their_cards() -> None:
+    """A sick card is no device, one that is Unknown takes nothing new."""
+    known = health(fault("part-out", gpu=1))
+    snapshot = built(
+        nodes=(node(conditions={"GpuXidError": "Unknown"}),), health=(known,), **device_objects()
+    )
+    assert [device.gpu for device in snapshot.devices] == [uuid(0), uuid(2), uuid(3)]
+    assert all(device.closed for device in snapshot.devices)
+    assert [len(device.taints) for device in snapshot.devices] == [1, 0, 0]
+
+
+def test_claims_of_a_pod() -> None:
+    """A pod's claims are counted as GPUs; one that is still to be made from its template keeps the pod waiting."""
+    claims = [{"name": "a", "resourceClaimName": "two"}, {"name": "b", "resourceClaimTemplateName": "t"}]
+    snapshot = built(pod(meta=GROUP, spec={"resourceClaims": claims}), **device_objects())
+    (task,) = only(snapshot).tasks
+    assert (task.request.claims, task.request.dra_gpus) == (("team/two",), 2)
+    assert task.constraints.missing == ('resourceclaim "b"',)
+    assert snapshot.claims[0].reserved_for == ("team/p1",)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.driver == 'gpu.nvidia.com' || true",
+        "device.capacity['gpu.nvidia.com'].memory > quantity('40Gi')",
+        "!(device.driver == 'x')",
+    ],
+)
+def test_a_class_that_says_more_is_not_guessed_at(expression: str) -> None:
+    """Its claims wait, and say so."""
+    snapshot = built(**device_objects({"cel": {"expression": expression}}))
+    assert snapshot.claims[0].why_not == f"device class {DRIVER} has a selector that is not understood"
+    assert snapshot.devices == ()
+
+
+def test_a_snapshot_can_be_planned() -> None:
+    """The one sick GPU of four is fenced: three pods are bound, and the fourth waits."""
+    known = health(fault("part-out", gpu=0), gpu0={"offered": False})
+    pods = [pod(f"p{index}", meta=GROUP, spec=ONE_GPU) for index in range(4)]
+    resources = {name: {"quota": -1, "limit": -1, "overQuotaWeight": 1} for name in ("gpu", "cpu", "memory")}
+    snapshot = built(*pods, nodes=(node(offered=3),), health=(known,), queues=(queue(resources=resources),))
+    assert [gpu.health for gpu in snapshot.nodes[0].gpus].count(PartHealth.SICK) == 1
+    assert len(run_cycle(snapshot).binds) == 3
+
+
+@given(st.randoms(use_true_random=False))
+def test_order_does_not_matter(chance: random.Random) -> None:
+    """The same objects in any order give the same snapshot."""
+    pods = [pod(f"p{index}", meta=GROUP, spec=ONE_GPU) for index in range(5)]
+    nodes = [node(f"n{index}") for index in range(3)]
+    queues = [queue(f"q{index}") for index in range(3)]
+
+    def shuffled() -> Snapshot:
+        for objects in (pods, nodes, queues):
+            chance.shuffle(objects)
+        return built(*pods, nodes=tuple(nodes), queues=tuple(queues))
+
+    assert shuffled() == shuffled()
