@@ -54,6 +54,9 @@ class Claims:
                     self._users.setdefault(self._id(task, name), []).append(task)
         self._leaving: list[str] = []
         self._standing = {claim.id for claim in snapshot.claims if claim.devices and self._stands(claim)}
+        self._standing_devices = frozenset(
+            device for identity in self._standing for device in self._claims[identity].devices
+        )
         self._load()
 
     def _id(self, task: TaskState, name: str) -> str:
@@ -84,6 +87,23 @@ class Claims:
     def has_gpus(self, node: NodeState) -> bool:
         """Tell whether a node offers GPUs as devices."""
         return any(is_gpu_class(device.device_class) for device in self._on_node.get(node.name, ()))
+
+    def free_gpus(self, node: NodeState) -> int:
+        """Count the GPU devices of a node that nobody holds who means to keep them."""
+        gpus = [each.id for each in self._on_node.get(node.name, ()) if is_gpu_class(each.device_class)]
+        held = {
+            device
+            for task in node.tasks.values()
+            if task.node is node and _holds(task)
+            for _, devices in task.claim_devices
+            for device in devices
+        }
+        return sum(device not in held and device not in self._standing_devices for device in gpus)
+
+    def are_its_own(self, task: TaskState) -> bool:
+        """Tell whether each of a pod's claims was made for it alone, so that it needs devices that nobody has."""
+        names = (self._id(task, name) for name in task.spec.request.claims)
+        return all(name in self._claims and self._claims[name].from_template for name in names)
 
     def why_not(self, task: TaskState, node: NodeState, later: bool) -> str | None:
         """Say why a pod's claims cannot be served on a node; `later`: what is being released counts as free."""
@@ -156,7 +176,7 @@ class Claims:
         if claim.id in self._standing:
             return claim.devices
         for user in self._users.get(claim.id, ()):
-            stays = user.status in ACTIVE_USED or (not later and user.status is TaskStatus.RELEASING)
+            stays = _holds(user) or (not later and user.status is TaskStatus.RELEASING)
             if user is not task and stays and user.node is not None:
                 for identity, devices in user.claim_devices:
                     if identity == claim.id:
@@ -171,7 +191,7 @@ class Claims:
 
     def _taken(self, task: TaskState, node: NodeState, later: bool) -> set[str]:
         """Give the devices of a node that somebody else holds."""
-        taken = {device for identity in self._standing for device in self._claims[identity].devices}
+        taken = set(self._standing_devices)
         if not later:
             taken.update(self._leaving)
         for other in node.tasks.values():
@@ -216,4 +236,4 @@ class Claims:
 
 def _holds(task: TaskState) -> bool:
     """Tell whether a pod is reserved a place at its claims as things stand in this cycle."""
-    return task.node is not None and task.status in ACTIVE_USED
+    return task.node is not None and (task.status in ACTIVE_USED or task.status is TaskStatus.STUCK)

@@ -8,6 +8,8 @@ Sources: kube-scheduler's filters for the phrases; kai.md 6.3 and 7.1 and KAI's 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from msgspec import structs
+
 from controller.scheduler import health_limits, node_terms
 from controller.scheduler.claims import Claims
 from controller.scheduler.ledger import Ledger
@@ -69,6 +71,10 @@ class Fit:
 
     def _shape(self, task: TaskState) -> Shape:
         request, constraints = task.spec.request, task.spec.constraints
+        if constraints.is_dynamic:
+            constraints = structs.replace(
+                constraints, pod_affinity=(), pod_anti_affinity=(), spread=(), ports=()
+            )
         key = (constraints, _kind(request))
         shape = self._shapes.get(key)
         if shape is None:

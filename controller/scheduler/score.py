@@ -14,6 +14,7 @@ NONE_OF_IT = (1 << 56) - 1
 """What stands for a node that has none of the resource: its score is nothing, so it comes last."""
 _FOR_CPU = Request()
 _FOR_WHOLE = Request(gpus=1)
+_FOR_CLAIMS = Request(dra_gpus=1)
 _FINE = 30
 """Bits kept of a ratio; two different ratios of milli-GPU of one node never fall together."""
 
@@ -56,7 +57,7 @@ def about(request: Request) -> Request:
     if mib:
         low = max(mib.bit_length() - 4, 0)
         return Request(gpu_memory_mib=mib >> low << low, devices=request.devices)
-    return _FOR_WHOLE
+    return _FOR_CLAIMS if request.dra_gpus else _FOR_WHOLE
 
 
 def has_shared_room(node: NodeState, request: Request) -> bool:

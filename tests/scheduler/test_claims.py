@@ -182,3 +182,17 @@ def test_an_evicted_pod_leaves_its_devices_for_later() -> None:
     ledger.undo_to(mark)
     assert task.claim_devices == ()
     assert fit.why_not(session, task, node, True) == CANNOT
+
+
+def test_claims_are_packed() -> None:
+    """Of two nodes the one with fewer free devices comes first, and a full one not at all."""
+    held = claim("held", devices=("d/n/0",), reserved_for=("old-0",))
+    own = claim("c", from_template=True)
+    devices = [device("m", 0), device("m", 1), device("n", 0), device("n", 1)]
+    snapshot = world(pod("old", "held", on="n"), pod("new", "c"), devices=devices, claims=[held, own])
+    session = open_session(snapshot, DEFAULT)
+    found = session.candidates.best(session.ledger.tasks["new-0"], False, None)
+    assert [node.name for node in found] == ["n", "m"]
+    session = open_session(msgspec.structs.replace(snapshot, devices=tuple(devices[:3])), DEFAULT)
+    found = session.candidates.best(session.ledger.tasks["new-0"], False, None)
+    assert [node.name for node in found] == ["m"]
