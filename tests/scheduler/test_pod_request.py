@@ -101,7 +101,7 @@ def of(annotations: dict[str, str] | None = None, **resources: str) -> Request:
             id="devices of nothing",
         ),
         pytest.param(
-            of(**{"nvidia.com_mig-1g.10gb": "2"}),
+            of(None, **{"nvidia.com_mig-1g.10gb": "2"}),
             Request(mig=(("1g.10gb", 2),), cpu_milli=1000),
             id="MIG instances",
         ),
