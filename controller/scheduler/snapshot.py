@@ -13,8 +13,9 @@ import msgspec
 
 from controller.scheduler.claim_objects import claim_of, devices_of
 from controller.scheduler.gpu_holdings import holdings, is_reservation
-from controller.scheduler.health import Seen, cards_of, node_of
+from controller.scheduler.health import node_of
 from controller.scheduler.model import (
+    Constraints,
     Device,
     Gpu,
     Job,
@@ -27,6 +28,8 @@ from controller.scheduler.model import (
     Task,
     TaskStatus,
 )
+from controller.scheduler.node_cards import cards_of
+from controller.scheduler.node_findings import Seen
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
@@ -107,6 +110,7 @@ class _Builder:
             for one in objects.topologies
         }
         self._cards: dict[str, tuple[Gpu, ...]] = {}
+        self._constraints: dict[Constraints, Constraints] = {}
         self._pods = sorted(objects.pods, key=name_of)
         self._status = {
             name_of(pod): status_of(pod, now, options.stuck_after, options.binding.get(name_of(pod)))
@@ -157,13 +161,21 @@ class _Builder:
                 name = node.metadata.name
                 seen = Seen(
                     node=node,
-                    health=self._health.get(name),
+                    health=self._health_of(node.metadata),
                     lease=None if leases is None else leases.get(name),
                     leases_known=leases is not None,
                 )
                 for made in self._read("Node", name, partial(node_of, seen, self._now, self._rules)):
                     self._cards[name] = cards_of(seen, self._now)
                     yield made
+
+    def _health_of(self, meta: ObjectMeta) -> NodeHealth | None:
+        """Give what the agent of this very node says: another machine's of the same name is none of its business."""
+        health = self._health.get(meta.name)
+        if health is None:
+            return None
+        told = health.status.node_uid
+        return None if told and meta.uid and told != meta.uid else health
 
     def _holdings(self, nodes: Iterable[Node]) -> dict[str, tuple[str, ...]]:
         on_node: dict[str, list[Pod]] = {}
@@ -237,7 +249,7 @@ class _Builder:
         self, pod: Pod, job: str, index: int, pod_set: str, held: Mapping[str, tuple[str, ...]]
     ) -> Task:
         name = name_of(pod)
-        return task_of(
+        made = task_of(
             pod,
             self._status[name],
             job=job,
@@ -248,6 +260,9 @@ class _Builder:
             around=self._objects.around,
             claims=self._claims,
         )
+        # Equal constraints are one object, so that a cycle over thousands of like pods keeps a handful of them.
+        shared = self._constraints.setdefault(made.constraints, made.constraints)
+        return made if shared is made.constraints else msgspec.structs.replace(made, constraints=shared)
 
     def _devices(self, nodes: Iterable[Node]) -> tuple[Device, ...]:
         """Give the devices of this pool's nodes as healthy as their cards: a sick one is none, an Unknown one is closed."""

@@ -136,6 +136,17 @@ def test_cards_that_kubelet_named() -> None:
     assert [task.gpus for task in only(snapshot).tasks] == [(uuid(3),), ()]
 
 
+@pytest.mark.parametrize(("uid", "sick"), [("new", 0), ("old", 1), ("", 1)])
+def test_what_an_agent_said_of_another_machine_of_that_name(uid: str, sick: int) -> None:
+    """It is not said of this one."""
+    known = health(fault("part-out", gpu=0))
+    status = msgspec.structs.replace(known.status, node_uid="old")
+    kube = node()
+    kube = msgspec.structs.replace(kube, metadata=msgspec.structs.replace(kube.metadata, uid=uid))
+    snapshot = built(nodes=(kube,), health=(msgspec.structs.replace(known, status=status),))
+    assert [gpu.health for gpu in snapshot.nodes[0].gpus].count(PartHealth.SICK) == sick
+
+
 def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
     """The reservation pod knows the card, and is itself no load."""
     reservation = pod(

@@ -1,0 +1,125 @@
+"""What is known of a node's parts: who said it, what faults take away, what nobody can judge now. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from checks.condition import Status
+from checks.finding import EFFECT_RANK, Effect, PartKind, Severity
+from kube.nodehealth import HealthFinding, NodeHealth
+from kube.types import Lease
+from kube.types import Node as KubeNode
+
+GPU_CONDITIONS: Final = frozenset(
+    {
+        "GpuXidError",
+        "GpuRowRemapFault",
+        "GpuEccFault",
+        "GpuNvLinkDegraded",
+        "GpuPcieDegraded",
+        "GpuMissing",
+        "GpuThrottled",
+        "GpuDriverFault",
+    }
+)
+PORT_CONDITION: Final = "InfinibandPortDegraded"
+STORAGE_CONDITIONS: Final = frozenset({"SharedStorageFault", "LocalStorageFault"})
+AGENT_SILENT: Final = "AgentSilent"
+SILENT_AFTER: Final = timedelta(minutes=5)
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node, and what its agent says. `health` None = no agent ever reported it: nothing is known to be ill.
+
+    `lease` None = the agent's lease is gone, which is silence; `leases_known` False = nobody looked.
+    """
+
+    node: KubeNode
+    health: NodeHealth | None = None
+    lease: Lease | None = None
+    leases_known: bool = False
+
+
+def faults(health: NodeHealth | None) -> tuple[HealthFinding, ...]:
+    """Give the findings that take something away: a warning never does."""
+    if health is None:
+        return ()
+    return tuple(finding for finding in health.status.findings if finding.severity == Severity.FAULT)
+
+
+def unknown_of(seen: Seen, now: datetime) -> dict[str, str]:
+    """Give the fault classes that nobody can judge now, with the reason."""
+    found = {
+        condition.type: condition.reason
+        for condition in seen.node.status.conditions
+        if condition.status == Status.UNKNOWN
+        and condition.type in GPU_CONDITIONS | STORAGE_CONDITIONS | {PORT_CONDITION}
+    }
+    if _is_silent(seen, now):
+        published = seen.health.status.published_conditions if seen.health is not None else ()
+        found.update({name: AGENT_SILENT for name in published if name not in found})
+    return found
+
+
+def _is_silent(seen: Seen, now: datetime) -> bool:
+    """An agent that reported once and whose lease is stale: the controller may not have said so yet."""
+    if seen.health is None or not seen.leases_known:
+        return False
+    renewed = None if seen.lease is None else seen.lease.spec.renew_time
+    return renewed is None or now - renewed >= SILENT_AFTER
+
+
+def unknown_words(unknown: Mapping[str, str], conditions: Iterable[str]) -> str:
+    """Say which of these classes is Unknown, "" = none."""
+    first = next((name for name in sorted(conditions) if name in unknown), "")
+    return f"node(s) had Unknown {first}: {unknown[first]}" if first else ""
+
+
+class Effects:
+    """What the faults of a node take away from it as a whole, the worst of each kind in words."""
+
+    def __init__(self, found: Iterable[HealthFinding]) -> None:
+        self.node_out = self.no_multi_gpu = self.no_multi_node = self.avoid = ""
+        for fault in sorted(found, key=worst_first):
+            said = f"node(s) had {fault.condition}: {fault.reason}"
+            match _effect_on_node(fault):
+                case Effect.NODE_OUT:
+                    self.node_out = self.node_out or said
+                case Effect.NO_MULTI_GPU:
+                    self.no_multi_gpu = self.no_multi_gpu or said
+                case Effect.NO_MULTI_NODE:
+                    self.no_multi_node = self.no_multi_node or said
+                case Effect.PREFER_NOT:
+                    self.avoid = self.avoid or said
+
+
+def worst_first(fault: HealthFinding) -> tuple[int, str, str, str]:
+    """Order faults by what they take away."""
+    return (-rank(fault.effect), fault.reason, fault.part.uuid, fault.part.name)
+
+
+def rank(effect: str) -> int:
+    """An effect that a newer agent knows and this scheduler does not counts as the worst."""
+    return EFFECT_RANK.get(Effect(effect), 0) if effect in set(Effect) else len(EFFECT_RANK)
+
+
+def _effect_on_node(fault: HealthFinding) -> Effect:
+    """What a fault does to the node: a part that is out takes of it what only that part gave."""
+    if fault.effect not in set(Effect):
+        return Effect.NODE_OUT
+    effect, kind = Effect(fault.effect), fault.part.kind
+    if effect is Effect.PREFER_NOT and kind == PartKind.GPU:
+        return Effect.NONE  # that card alone is taken last
+    if effect is not Effect.PART_OUT:
+        return effect
+    match kind:
+        case PartKind.GPU:
+            return Effect.NONE
+        case PartKind.PORT:
+            return Effect.NO_MULTI_NODE
+        case PartKind.NVSWITCH:
+            return Effect.NO_MULTI_GPU
+        case _:
+            return Effect.NODE_OUT
