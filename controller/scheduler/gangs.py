@@ -10,6 +10,7 @@ The ledger keeps the tasks of a pod set in the order of `task_order.key`, so tha
 
 from collections.abc import Iterable, Iterator, Set
 from fractions import Fraction
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from controller.scheduler.amounts import NOTHING, Amounts
@@ -88,10 +89,7 @@ def is_ready(job: JobState) -> bool:
     """Tell whether enough of its pods exist and are not gated for it to start at all."""
     if not job.spec.ready:
         return False
-    root = job.root
-    if not root.groups and len(root.pod_sets) == 1 and root.min_sub_group is None:
-        return _ready_pods(job, root.pod_sets[0]) >= root.pod_sets[0].min_available
-    return _is_ready(job, root)
+    return _is_ready(job, job.root)
 
 
 def _ready_pods(job: JobState, pod_set: PodSet) -> int:
@@ -100,7 +98,8 @@ def _ready_pods(job: JobState, pod_set: PodSet) -> int:
 
 def _is_ready(job: JobState, member: Member) -> bool:
     if isinstance(member, PodSet):
-        return _ready_pods(job, member) >= member.min_available
+        least = member.min_available
+        return job.pod_sets[member.name].held >= least or _ready_pods(job, member) >= least
     return sum(1 for below in members(member) if _is_ready(job, below)) >= needed(member)
 
 
@@ -223,12 +222,12 @@ def _grow(job: JobState, member: Member, real: bool) -> list[TaskState]:
     pod_set = job.pod_sets[member.name]
     lacking = member.min_available - pod_set.held
     wanted = max(lacking, 1)
-    found: list[TaskState] = []
-    for task in pod_set.tasks:
-        if may_be_placed(task, real):
-            found.append(task)
-            if len(found) == wanted:
-                break
+    # Status by status rather than by `may_be_placed`: an elastic job comes by here once for each pod.
+    pending, evicted = TaskStatus.PENDING, None if real else TaskStatus.RELEASING
+    waiting = (
+        task for task in pod_set.tasks if task.status is pending or (task.status is evicted and task.evicted)
+    )
+    found = list(islice(waiting, wanted))
     return found if lacking <= 0 or len(found) == wanted or not real else []
 
 

@@ -10,9 +10,9 @@ from itertools import chain
 
 from controller.scheduler import capacity, counting, explain, gangs, topology
 from controller.scheduler.amounts import NOTHING, plus
-from controller.scheduler.model import PodSet, SubGroup, TaskStatus
+from controller.scheduler.model import PodSet, Request, SubGroup, TaskStatus
 from controller.scheduler.session import Session
-from controller.scheduler.state import DeviceState, JobState, NodeSet, NodeState, TaskState
+from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
 
 def place_job(
@@ -137,17 +137,32 @@ def place_task(session: Session, task: TaskState, real: bool, only: NodeSet | No
     return False
 
 
+def may_be_over_limit_there(session: Session, job: JobState, request: Request) -> bool:
+    """Tell whether it depends on the node what a pod costs its queue: memory is a larger share of a smaller card, and there
+    may be quotas for GPU models."""
+    if request.gpu_memory_mib:
+        return True
+    return (
+        session.rules.quota_per_model
+        and job.queue is not None
+        and job.queue.counts_models
+        and request.asks_for_gpu
+    )
+
+
 def _is_over_limit_there(session: Session, task: TaskState, node: NodeState) -> bool:
-    """Whether its queue may not take it on this node: memory is a larger share of a smaller card, and models have quotas."""
-    request = task.spec.request
-    job = task.job
-    if job is None or job.queue is None or not node.devices:
+    """Tell whether its queue may not take a pod on this node."""
+    request, job = task.spec.request, task.job
+    if (
+        job is None
+        or job.queue is None
+        or not node.devices
+        or not may_be_over_limit_there(session, job, request)
+    ):
         return False
-    by_model = session.rules.quota_per_model and job.queue.counts_models and request.asks_for_gpu
-    if not by_model and not request.gpu_memory_mib:
-        return False
-    asked = counting.amounts_of(request, node.devices[0].mib, session.ledger.min_gpu_mib, session.rules)
-    model = node.devices[0].spec.model if by_model else ""
+    device = node.devices[0]
+    asked = counting.amounts_of(request, device.mib, session.ledger.min_gpu_mib, session.rules)
+    model = device.spec.model if session.rules.quota_per_model else ""
     return capacity.why_not(job.queue, asked, job.spec.preemptible, model) is not None
 
 
@@ -168,25 +183,9 @@ def _hold_or_claim(session: Session, task: TaskState, node: NodeState, real: boo
         if devices is not None:
             ledger.allocate(task, node, devices)
             return True
-    if not task.spec.request.is_shared:
-        if _is_home(task, node):
-            ledger.unevict(task)
-        else:
-            ledger.pipeline(task, node)
-        return True
-    later = ledger.choose_devices(task, node, later=True)
+    # A pod that comes back to its own place is not moved but unevicted: the ledger knows where it was.
+    later = ledger.choose_devices(task, node, later=True) if task.spec.request.is_shared else ()
     if later is None:
         return False
-    if _is_home(task, node) and _same(later, task.devices):
-        ledger.unevict(task)
-    else:
-        ledger.pipeline(task, node, later)
+    ledger.pipeline(task, node, later)
     return True
-
-
-def _is_home(task: TaskState, node: NodeState) -> bool:
-    return task.status is TaskStatus.RELEASING and task.node is node
-
-
-def _same(some: tuple[DeviceState, ...], others: tuple[DeviceState, ...]) -> bool:
-    return {device.uuid for device in some} == {device.uuid for device in others}

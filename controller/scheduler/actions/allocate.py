@@ -93,17 +93,15 @@ class _Failed:
 
     def _likeness(self, job: JobState) -> _Likeness | None:
         """What decides where a job fits; None where others' pods or its own running ones decide too."""
-        tasks = gangs.tasks_to_place(self._session, job, real=True)
-        found: list[object] = []
-        for task in tasks:
+        if len(job.tasks) > 1 and any(task.status in ACTIVE_USED for task in job.tasks):
+            return None
+        found: list[object] = [job.root]
+        for task in gangs.tasks_to_place(self._session, job, real=True):
             shape, is_dynamic = self._session.fit.of(task)
+            request = task.spec.request
             if is_dynamic:
                 return None
-            found += (shape.key, task.spec.request, task.spec.pod_set)
-        if len(job.tasks) > 1:
-            if any(task.status in ACTIVE_USED for task in job.tasks):
-                return None
-            found.append(job.root)
-        elif job.root.topology is not None or job.root.pod_sets[0].topology is not None:
-            found.append(job.root)
+            found += (shape.key, request, task.spec.pod_set)
+            if place.may_be_over_limit_there(self._session, job, request):
+                found.append(job.spec.queue)
         return tuple(found)
