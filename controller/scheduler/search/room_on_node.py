@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.scheduler.model import ACTIVE_USED
-from controller.scheduler.search.units import Prices, Unit, newness, units_on
+from controller.scheduler.search.units import Prices, Unit, may_leave, newness, units_on
 from controller.scheduler.session import Session
 from controller.scheduler.state import DeviceState, JobState, NodeState, TaskState
 
@@ -64,9 +64,7 @@ def choose(
     `may_go` says which jobs may be victims, `allowed` whether queues can bear the loss of all these together, `takes`
     whether the pod can go there as things stand.
     """
-    if not any(
-        other.status in ACTIVE_USED and other.job and may_go(other.job) for other in node.tasks.values()
-    ):
+    if not any(may_leave(other) and other.job and may_go(other.job) for other in node.tasks.values()):
         return None
     if session.fit.refusal(session.fit.of(task)[0], node) is not None:
         return None
@@ -86,11 +84,7 @@ def choose(
 
 def candidates(prices: Prices, node: NodeState, may_go: Callable[[JobState], bool]) -> list[Unit]:
     """List what may leave a node, the cheapest first."""
-    jobs = {
-        task.job.id: task.job
-        for task in node.tasks.values()
-        if task.job is not None and task.status in ACTIVE_USED
-    }
+    jobs = {task.job.id: task.job for task in node.tasks.values() if task.job is not None and may_leave(task)}
     units = [unit for job in jobs.values() if may_go(job) for unit in units_on(node, job, prices)]
     units.sort(key=lambda unit: unit.order)
     return units

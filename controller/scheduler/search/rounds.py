@@ -1,9 +1,11 @@
 """One action over all jobs that wait: each in its turn looks for victims, by KAI's search or by ours. Pure."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from controller.scheduler import reservation
 from controller.scheduler.job_order import JobsByQueue
+from controller.scheduler.model import SubGroup
 from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.cheapest import Cheapest
 from controller.scheduler.search.kinds import Kind
@@ -33,11 +35,25 @@ def run(session: Session, kind: Kind) -> None:
 
 
 def _make_room(budget: Budget, kind: Kind, cheapest: Cheapest | None, job: JobState) -> bool:
-    return cheapest.make_room(job) if cheapest is not None else solve(search_for(budget, kind, job))
+    if cheapest is None:
+        return solve(_search(budget, kind, job, spare_quota=False))
+    if cheapest.make_room(job):
+        return True
+    if not any(_inner_topologies(job.root)):
+        return False
+    # Pod by pod does not foresee that a subgroup must fit into one domain: there whole scenarios are tried besides.
+    return any(solve(_search(budget, kind, job, spare_quota)) for spare_quota in (True, False))
 
 
-def search_for(budget: Budget, kind: Kind, job: JobState, spare_quota: bool = False) -> Search:
-    """Set up KAI's search for a job."""
+def _inner_topologies(group: SubGroup) -> Iterator[bool]:
+    for below in group.groups:
+        yield below.topology is not None
+        yield from _inner_topologies(below)
+    if group.groups or len(group.pod_sets) > 1:
+        yield any(pod_set.topology is not None for pod_set in group.pod_sets)
+
+
+def _search(budget: Budget, kind: Kind, job: JobState, spare_quota: bool) -> Search:
     return Search(
         budget,
         job,

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.room_on_node import Choice, choose
-from controller.scheduler.search.units import Prices, Unit, newness, weight
+from controller.scheduler.search.units import Prices, Unit, may_leave, newness, weight
 from controller.scheduler.state import JobState, NodeState, TaskState
 
 MayGo: TypeAlias = Callable[[JobState], bool]
@@ -104,7 +103,7 @@ class Shelf:
         cards = 0
         for task in node.tasks.values():
             job = task.job
-            if job is None or task.status not in ACTIVE_USED or not self._may_go(job):
+            if job is None or not may_leave(task) or not self._may_go(job):
                 continue
             cards += task.spec.request.gpus or len(task.devices)
             lost = self._prices.seconds(job) * self._prices.factor(job)

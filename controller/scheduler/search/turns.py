@@ -11,12 +11,14 @@ from typing import Final, TypeAlias
 
 from controller.scheduler import gangs, queue_order, reclaim_gates
 from controller.scheduler.amounts import NOTHING, Amounts
-from controller.scheduler.job_order import is_pending
+from controller.scheduler.job_order import JobsByQueue, is_pending
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState
 
 MOST_TURNS: Final = 32
 """How many turns of others are looked at; where neither came up until then the victim is taken to be first."""
+MOST_WAITING: Final = 1000
+"""Up to how many waiting jobs the whole tree is looked at where two queues have different parents."""
 
 _Key: TypeAlias = tuple[int, int, datetime, str]
 
@@ -30,6 +32,7 @@ class Turns:
         for job in session.ledger.jobs.values():
             if is_pending(job):
                 self._waiting.setdefault(job.spec.queue, []).append((_key(job), job))
+        self._count = sum(map(len, self._waiting.values()))
         for waiting in self._waiting.values():
             waiting.sort(key=lambda entry: entry[0], reverse=True)
 
@@ -40,6 +43,8 @@ class Turns:
         if victim.queue is evictor.queue:
             return _key(victim) < _key(evictor)
         ours, theirs = reclaim_gates.level(evictor.queue, victim.queue)
+        if (ours is not evictor.queue or theirs is not victim.queue) and self._count <= MOST_WAITING:
+            return self._is_popped_first(victim, evictor)
         mine, others = self._until(evictor), self._until(victim)
         my_next, their_next = next(mine), next(others)
         total = self._session.ledger.total
@@ -58,6 +63,15 @@ class Turns:
                 if their_next is victim:
                     return True
                 their_next = next(others)
+        return True
+
+    def _is_popped_first(self, victim: JobState, evictor: JobState) -> bool:
+        """Tell the same by the whole tree: between departments the best job of each decides, whoever's it is."""
+        jobs = [job for waiting in self._waiting.values() for _, job in waiting if is_pending(job)]
+        order = JobsByQueue(self._session, dict.fromkeys((*jobs, victim, evictor)))
+        while (job := order.pop()) is not None:
+            if job is victim or job is evictor:
+                return job is victim
         return True
 
     def _until(self, job: JobState) -> Iterator[JobState]:

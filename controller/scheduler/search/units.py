@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.scheduler import gangs
 from controller.scheduler.amounts import Amounts
-from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup
+from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup, TaskStatus
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeState, TaskState
 
@@ -82,8 +82,8 @@ class Unit:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Cheapest first, and of equals the newest job."""
-        return (self.rank, newness(self.job), self.tasks[0].id)
+        """Cheapest first, and of equals the newest job; pods of one job stay as they are."""
+        return (self.rank, newness(self.job), self.job.id)
 
 
 def newness(job: JobState) -> int:
@@ -107,9 +107,17 @@ def weight(task: TaskState) -> int:
     return task.amounts[0] or task.amounts[1] // 16 + 1
 
 
+def may_leave(task: TaskState) -> bool:
+    """Tell whether a pod can be chosen to go: it has a place, and not only since this cycle.
+
+    What this cycle has placed was served before whoever evicts now, and would be again.
+    """
+    return task.status in ACTIVE_USED and task.spec.status is not TaskStatus.PENDING
+
+
 def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
     """List the units of a job that give room on a node: surplus pods one by one, then what leaves in one piece."""
-    here = [task for task in node.tasks.values() if task.job is job and task.status in ACTIVE_USED]
+    here = [task for task in node.tasks.values() if task.job is job and may_leave(task)]
     if len(job.tasks) == 1:
         return [prices.unit(job, here)] if here else []
     found: list[Unit] = []
@@ -117,7 +125,7 @@ def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
     for name in dict.fromkeys(task.spec.pod_set for task in here):
         pod_set = job.pod_sets[name]
         # The pods of a set are kept in the order in which they start, so the last go first.
-        pods = [task for task in reversed(pod_set.tasks) if task.node is node and task.status in ACTIVE_USED]
+        pods = [task for task in reversed(pod_set.tasks) if task.node is node and may_leave(task)]
         surplus = max(pod_set.held - pod_set.min_available, 0)
         found += [prices.unit(job, (task,)) for task in pods[:surplus]]
         if len(pods) > surplus:
