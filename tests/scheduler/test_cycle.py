@@ -177,3 +177,12 @@ def test_shuffled_pods_and_cpu_only_jobs_give_the_same_plan(which: rules.Rules) 
     snapshot = cluster([node(f"n{n}", 4) for n in range(3)], [queue("q", 8)], jobs)
     turned = msgspec.structs.replace(snapshot, jobs=snapshot.jobs[::-1], nodes=snapshot.nodes[::-1])
     assert run_cycle(turned, which) == run_cycle(snapshot, which)
+
+
+def test_jobs_alike_of_other_queues_are_tried_where_the_node_sets_the_price() -> None:
+    """Memory is a larger share of the only card than of the largest: too much for one queue's limit, not for the other's."""
+    asked = Request(gpu_memory_mib=30_000, cpu_milli=100)
+    jobs = [job("tight", "small", request=asked, age_s=900), job("roomy", "large", request=asked, age_s=60)]
+    nodes = [node("n0", 1, mib=40_000), node("n1", 1, mib=80_000, cordoned=True)]
+    queues = [queue("small", 0.5, limit=0.5), queue("large", 4)]
+    assert bound(_plan(cluster(nodes, queues, jobs))) == {"roomy-0": "n0"}

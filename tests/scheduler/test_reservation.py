@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.scheduler import rules
-from controller.scheduler.actions import allocate
+from controller.scheduler.actions import allocate, consolidate
 from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import Job, Node, Plan, Queue, Request, Snapshot
 from tests.scheduler.words import bound, cluster, job, node, queue
@@ -142,3 +142,23 @@ def test_a_gang_waits_as_long_as_what_runs_and_no_longer() -> None:
             assert not plan.binds
             running = running[: 2 - cycle_number]
     assert set(bound(plan)) == {"gang-0", "gang-1"}
+
+
+def test_the_holder_may_move_others_to_where_it_would_have_gone() -> None:
+    """Two nodes half full: by moving one job to the other the holder gets a whole node, as without the rule."""
+    running = [_busy("a", "n0", range(4)), _busy("b", "n1", range(4))]
+    whole = job("whole", "q", gpus=8, age_s=60)
+    plan = run_cycle(
+        cluster(NODES, [queue("q", 24)], [*running, whole]), actions=(allocate.run, consolidate.run)
+    )
+    assert [each.job for each in plan.pipelined if each.job == "whole"] == ["whole"]
+    assert [bool(each.moved_to) for each in plan.evictions] == [True]
+    assert plan.reserved_for == "whole"
+
+
+def test_whoever_had_others_evicted_is_first_in_the_next_cycle() -> None:
+    """The GPU that an eviction freed is kept for the job it was freed for, even if that asks for one only."""
+    jobs = [_busy("busy", "n0", range(7)), job("first", "q", age_s=60), job("older", "q", age_s=900)]
+    snapshot = cluster([node("n0")], [queue("q", 8)], jobs)
+    assert bound(_plan(snapshot)) == {"older-0": "n0"}
+    assert bound(_plan(snapshot, "first")) == {"first-0": "n0"}
