@@ -58,12 +58,11 @@ def run_cycle(
     evicted_by: dict[str, str] = {}
     for action in actions:
         action(session)
-        # What a later action takes back is dropped, and keeps its place where it is evicted by one action only.
         name = NAMES.get(action, action.__name__)
-        evicted = [task.id for task in session.ledger.tasks.values() if task.evicted]
-        evicted_by |= {task_id: name for task_id in evicted if task_id not in evicted_by}
-        if len(evicted) < len(evicted_by):
-            evicted_by = {task_id: evicted_by[task_id] for task_id in evicted}
+        tasks = session.ledger.tasks
+        # A later action may have taken an eviction back.
+        kept = {task_id: by for task_id, by in evicted_by.items() if tasks[task_id].evicted}
+        evicted_by = kept | {task.id: name for task in tasks.values() if task.evicted and task.id not in kept}
     return _plan(session, evicted_by)
 
 
