@@ -2,7 +2,7 @@
 
 `detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once. `agent`: what
 a node pays for its agent while nothing happens. `nvml`: whether thousands of rounds of NVML leave anything behind. `checks`:
-what a round of all checks costs and leaves behind, and what a storm of kernel lines does.
+what a round of all checks costs and leaves behind, and what a storm of kernel lines does. `cycle`: a cycle of the scheduler.
 Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
 """
 
@@ -15,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from bench import agent, checks, checks_storm, detect, hardware, nvml_soak, quarantine
+from bench import agent, checks, checks_storm, cycle, detect, hardware, nvml_soak, quarantine
 from bench.figures import Figure, flat, table
 from bench.outcome import NotMeasured
 from kube.api import ApiError
@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             measured = nvml_soak.measure(_say, rounds=arguments.rounds)
         elif arguments.what == "checks":
             measured = checks.measure(_say, rounds=arguments.rounds, storm_s=arguments.storm)
+        elif arguments.what == "cycle":
+            measured = cycle.measure(_say, rounds=arguments.rounds)
         else:
             measured = quarantine.measure(
                 _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
@@ -96,6 +98,11 @@ def _parser() -> argparse.ArgumentParser:
                 ("rounds", "N", checks.ROUNDS, f"how many rounds, at least {checks.FEWEST}"),
                 ("storm", "S", checks.STORM_S, f"seconds of {checks_storm.LINES_PER_S} lines each"),
             ),
+        ),
+        (
+            "cycle",
+            "a cycle of the scheduler, in process, up to 5,000 nodes",
+            (("rounds", "N", cycle.ROUNDS, "rounds of each scene; the median counts"),),
         ),
     ):
         command = commands.add_parser(name, help=words, description=words)
