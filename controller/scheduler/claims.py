@@ -90,7 +90,11 @@ class Claims:
 
     def free_gpus(self, node: NodeState) -> int:
         """Count the GPU devices of a node that nobody holds who means to keep them."""
-        gpus = [each.id for each in self._on_node.get(node.name, ()) if is_gpu_class(each.device_class)]
+        gpus = [
+            each.id
+            for each in self._on_node.get(node.name, ())
+            if is_gpu_class(each.device_class) and not each.closed
+        ]
         held = {
             device
             for task in node.tasks.values()

@@ -109,13 +109,15 @@ class NarrowGangs:
         """Give a bad node that a gang is on; remembered as long as nothing moved."""
         moves = len(self._ledger.changes)
         if self._known[:2] != (job.id, moves):
+            few = (task for node in self._bad for task in node.tasks.values() if task.job is job)
+            tasks = few if len(self._bad) < len(job.tasks) else job.tasks
             found = (
-                node
-                for node in self._bad
-                if any(
-                    task.job is job and task.node is node and task.status in ACTIVE_USED and _talks(task)
-                    for task in node.tasks.values()
-                )
+                task.node
+                for task in tasks
+                if task.node is not None
+                and task.node.spec.no_multi_node
+                and task.status in ACTIVE_USED
+                and _talks(task)
             )
             self._known = (job.id, moves, next(found, None))
         return self._known[2]

@@ -152,6 +152,12 @@ def test_a_card_that_its_agent_doubts_is_not_given(health: PartHealth, rules: Ru
     assert refusal(snapshot, rules=rules) == CANNOT
 
 
+def test_a_closed_device_is_not_given() -> None:
+    """A device that the builder closed takes nothing new."""
+    snapshot = world(pod("new", "c"), devices=[device("n", 0, closed="Unknown")], claims=[claim("c")])
+    assert refusal(snapshot) == CANNOT
+
+
 def test_two_pods_get_two_devices_and_the_third_waits() -> None:
     """Within a cycle a device is given once, and the plan names it."""
     jobs = [pod(name, f"c{name}") for name in ("a", "b", "c")]
