@@ -20,10 +20,12 @@ def run(session: Session, kind: Kind) -> None:
     """Try every waiting job once. What succeeds stays in the ledger; a search that ran out leaves the rest for next time."""
     if kind.moves and session.settings.max_consolidation_preemptees == 0:
         return
+    waiting = evictors(session, kind.only_preemptible)
+    if not len(waiting):
+        return
     budget = Budget(session, kind.name)
     failures: dict[str, Failures] = {}
     cheapest = Cheapest(budget, kind) if session.rules.victims_by_cost else None
-    waiting = evictors(session, kind.only_preemptible)
     while not budget.exhausted and (job := waiting.pop()) is not None:
         if not kind.may_start(job):
             continue
