@@ -10,6 +10,8 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +19,7 @@ import msgspec
 
 from kube import paths
 from kube.api import AlreadyExists, Api, NotFound
-from kube.types import Node
+from kube.types import Lease, Node
 from sandbox.fake_nvml import FakeDriver
 from sandbox.machine import Gpu, Machine
 from sandbox.platforms import Platform, platform
@@ -27,6 +29,8 @@ DEFAULT_PLATFORM = "HGX H100 8-GPU"
 _AT_ONCE = 16
 # Kernel log, an agent's reader of it, and a view for a validation; beside them sessions, logs and watches.
 _FILES_A_NODE, _FILES_BESIDE = 4, 512
+# KWOK renews a Lease every 10 s, up to 0.4 s later; in between it leaves it alone.
+_AFTER_RENEWAL, _BEFORE_RENEWAL = timedelta(seconds=1), timedelta(seconds=6)
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -201,6 +205,44 @@ def why_not_ready(api: Api, node: SimulatedNode) -> str | None:
         return f"Ready is {ready.status if ready else 'absent'}"
     taints = [taint.key for taint in seen.spec.taints if taint.key in _NOT_READY_TAINTS]
     return f"it is tainted {', '.join(taints)}" if taints else None
+
+
+def await_calm(api: Api, node: SimulatedNode, timeout_s: float = 60.0) -> None:
+    """Wait until KWOK renews no Lease of this node; to be called before a Node is deleted that is soon made anew.
+
+    Where it does so just then, its queue (v0.7.0) takes the node's name a second time with the new Node. The first to be due
+    then removes the other and stays in front for ever: no Lease is renewed any more, nor made anew. Raises TimeoutError.
+    """
+    deadline = time.monotonic() + timeout_s
+    renewed: datetime | None = None
+    while time.monotonic() < deadline:
+        with suppress(NotFound):
+            renewed = msgspec.json.decode(api.get(kubelet_lease(node)), type=Lease).spec.renew_time
+        if renewed is not None and _AFTER_RENEWAL < datetime.now(UTC) - renewed < _BEFORE_RENEWAL:
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"node {node.name}: KWOK last renewed its Lease at {renewed}")
+
+
+def why_not_played(api: Api, node: SimulatedNode) -> str | None:
+    """Say why KWOK does not see what becomes of the node's pods, None where it plays them.
+
+    It heeds only pods of nodes whose Lease it holds. With a Node that is deleted the garbage collector takes its Lease away;
+    KWOK makes the new Node's at its next renewal, some 10 s later.
+    """
+    try:
+        uid = node.read(api).metadata.uid
+        lease = msgspec.json.decode(api.get(kubelet_lease(node)), type=Lease)
+    except NotFound:
+        return "the Node or its kubelet's Lease is not there"
+    if not any(owner.uid == uid for owner in lease.metadata.owner_references):
+        return "its kubelet's Lease is another Node's"
+    return None
+
+
+def kubelet_lease(node: SimulatedNode) -> str:
+    """Give the path of the Lease by which the node's kubelet, or KWOK in its place, says that it lives."""
+    return paths.lease("kube-node-lease", node.name)
 
 
 def xid_line(pci: str, code: int, text: str, *, pid: str = "'<unknown>'", name: str = "<unknown>") -> str:

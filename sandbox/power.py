@@ -17,7 +17,7 @@ from kube import paths
 from kube.api import AlreadyExists, Api, ApiError, NotFound, PatchType
 from kube.timestamps import micro_time, rfc3339
 from kube.types import Lease, ObjectMeta, Struct
-from sandbox.nodes import SimulatedNode
+from sandbox.nodes import SimulatedNode, kubelet_lease
 
 _TRIES_WITHIN_S = 60.0  # a kubelet keeps trying; the API server may just then be down on purpose
 _RETRY_S = 0.5
@@ -123,21 +123,17 @@ def _silence(node: SimulatedNode, api: Api) -> None:
         "leaseDurationSeconds": 86_400,
         "renewTime": micro_time(datetime.now(UTC)),
     }
-    api.patch(_kubelet_lease(node), {"spec": held}, PatchType.MERGE)
+    api.patch(kubelet_lease(node), {"spec": held}, PatchType.MERGE)
 
 
 def _let_speak(node: SimulatedNode, api: Api) -> None:
     """Give KWOK its Lease back where we took it; it makes a new one within about 10 s."""
     try:
-        lease = msgspec.json.decode(api.get(_kubelet_lease(node)), type=Lease)
+        lease = msgspec.json.decode(api.get(kubelet_lease(node)), type=Lease)
         if lease.spec.holder_identity == _DEAD:
-            api.delete(_kubelet_lease(node))
+            api.delete(kubelet_lease(node))
     except NotFound:
         return
-
-
-def _kubelet_lease(node: SimulatedNode) -> str:
-    return paths.lease("kube-node-lease", node.name)
 
 
 def _report(node: SimulatedNode, api: Api, *, ready: bool, boot_id: str) -> None:

@@ -123,6 +123,7 @@ def test_a_node_that_is_made_anew_gets_its_condition_again(seen: Seen) -> None:
     seen.node.write_xid(*OFF_THE_BUS)
     seen.condition("True")
     old = seen.node.read(seen.sandbox.admin).metadata.uid
+    simulated.await_calm(seen.sandbox.admin, seen.node)
     seen.node.delete(seen.sandbox.admin)
     time.sleep(1)
     new = seen.node.register(seen.sandbox.admin).metadata.uid

@@ -110,12 +110,21 @@ class Drill:
         time.sleep(_QUIET_S)
         for case in self.cases:
             self._await_as_found(case)
+            case.trouble = case.trouble or self._why_not_over(case)
 
     def _await_as_found(self, case: Case) -> None:
         """Give the controller manager its time: what it taints for (a cordon, a silent kubelet) it also takes back."""
         self.stage.watching.wait_for(
             lambda: raw_node(self.stage.admin, case.name) == case.before, _AS_FOUND_WITHIN_S
         )
+
+    def _why_not_over(self, case: Case) -> str:
+        """Say where an incident stands that should have ended: of a failed cell the account may be all that is seen."""
+        incident = self.stage.incident(case.name)
+        if incident is None:
+            return ""
+        status = incident.status
+        return f"it is {status.phase}, held by {status.held_by or 'nothing'}: {status.message}"
 
     def _is_over(self, case: Case) -> bool:
         incidents = self.stage.incidents(case.name)

@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +25,7 @@ from kube.api import ApiError, Gone, TooManyRequests
 from kube.clock import SYSTEM
 from kube.remediation import CANCEL
 from sandbox.actors import CONTROLLER, SYSTEM_NAMESPACE
+from sandbox.nodes import await_calm, why_not_played
 from sandbox.pod_player import NAMESPACE
 from tests.cluster.forwarder import Forwarder
 from tests.cluster.holds import Case, Held, let_go, open_gate, why_not_held
@@ -198,13 +200,18 @@ def replace_nodes(stage: Stage, cases: Cases) -> None:
     """Delete every Node; kubelets make theirs anew at once, one whose machine is down at its next boot.
 
     Where the machine is still ill, the new Node has an incident of its own, held in the same place, before what holds both
-    is taken away.
+    is taken away. KWOK too has to play the new Node: it would not end a pod that is evicted before.
     """
     old = {case.name: [one.metadata.name for one in stage.incidents(case.name)] for case in cases}
-    for case in cases:
+
+    def replace(case: Case) -> None:
+        await_calm(stage.admin, case.node)
         case.node.delete(stage.admin)
         if case.held is not Held.REBOOTING:
             case.node.register(stage.admin)
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(replace, cases))
     ill = [case for case in cases if case.held not in (Held.REBOOTING, Held.REVALIDATING)]
 
     def opened(case: Case) -> bool:
@@ -215,6 +222,11 @@ def replace_nodes(stage: Stage, cases: Cases) -> None:
     if not stage.watching.wait_for(lambda: all(opened(case) for case in ill), HELD_AGAIN_WITHIN_S):
         for case in ill:
             case.trouble = "" if opened(case) else f"not held again: {why_not_held(stage, case)}"
+    stage.watching.wait_for(
+        lambda: all(why_not_played(stage.admin, case.node) is None for case in ill), HELD_AGAIN_WITHIN_S
+    )
+    for case in ill:
+        case.trouble = case.trouble or why_not_played(stage.admin, case.node) or ""
     release(stage, cases)
 
 

@@ -128,6 +128,7 @@ def test_a_reboot_takes_the_agent_down_and_clears_what_it_ended(watched: Watched
 def test_a_node_made_anew_is_watched_again(watched: Watched) -> None:
     """Another Node object under the name, whose DaemonSet pod stayed: the same agent publishes there too."""
     watched.becomes("False")
+    simulated.await_calm(watched.sandbox.admin, watched.node)
     watched.node.delete(watched.sandbox.admin)
     watched.node.register(watched.sandbox.admin)
 

@@ -190,3 +190,32 @@ def never_there(sandbox: Sandbox) -> SimulatedNode:
     node = SimulatedNode("never-there", platform("HGX H200"), sandbox.state_dir / "nodes" / "never-there")
     node.close()
     return node
+
+
+def test_a_node_made_anew_is_played_by_kwok(sandbox: Sandbox, node: SimulatedNode) -> None:
+    """It has a Lease of its own, renewed as before, and a pod that is deleted there ends."""
+    api, namespace = sandbox.admin, "made-anew"
+    sandbox.create_namespace(namespace)
+    simulated.await_calm(api, node)
+    node.delete(api)
+    node.register(api)
+    eventually(lambda: simulated.why_not_played(api, node) is None, "KWOK to play the new Node")
+    pod = {
+        "metadata": {"name": "work"},
+        "spec": {"nodeName": node.name, "containers": [{"name": "c", "image": "example.invalid/work:1"}]},
+    }
+    api.create(paths.pods(namespace), pod)
+    path = paths.pod(namespace, "work")
+    eventually(lambda: json.loads(api.get(path))["status"]["phase"] == "Running", "the pod to run")
+    api.delete(path)
+
+    def gone() -> bool:
+        try:
+            api.get(path)
+        except NotFound:
+            return True
+        return False
+
+    assert eventually(gone, "the pod to end")
+    simulated.await_calm(api, node)
+    sandbox.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -251,6 +251,7 @@ def test_a_node_deleted_while_its_machine_is_down_registers_again(stage: Stage) 
     node, admin = stage.node, stage.sandbox.admin
     node.reboots = Reboots(down_s=1.5, not_ready_s=0.1)
     uid, before = node.read(admin).metadata.uid, node.boot_id
+    simulated.await_calm(admin, node)
     stage.run("deleted-meanwhile", *REBOOT_COMMAND, "--boot-id", before)
     eventually(lambda: node.boot_id != before or None, "the machine to go down")
     node.delete(admin)
