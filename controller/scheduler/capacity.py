@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+from controller.scheduler import counting
 from controller.scheduler.amounts import GPU, MEMORY, RESOURCE_NAMES, RESOURCES, UNLIMITED, Amounts
-from controller.scheduler.state import QueueState
+from controller.scheduler.ledger import Ledger
+from controller.scheduler.state import NodeState, QueueState, TaskState
 
 OVER_LIMIT = "OverLimit"
 NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
@@ -35,6 +37,23 @@ def why_not(
         )
     )
     return None if refusal is None else (refusal.code, refusal.message)
+
+
+def why_not_there(ledger: Ledger, task: TaskState, node: NodeState) -> str | None:
+    """Say why its queue may not take a pod on this node, though it may on others; None = it may, or nobody asks.
+
+    GPU memory is a larger part of a smaller card, and GPU models may have quotas. On a node with cards of several models
+    the pod must fit the quota of each: which it gets is decided after this.
+    """
+    job = task.job
+    if job is None or job.queue is None or not node.devices:
+        return None
+    asked = counting.amounts_of(task.spec.request, node.devices[0].mib, ledger.min_gpu_mib, ledger.rules)
+    models = [""]
+    if ledger.rules.quota_per_model and job.queue.counts_models:
+        models = sorted({device.spec.model for device in node.devices})
+    refusals = (why_not(job.queue, asked, job.spec.preemptible, model) for model in models)
+    return next((refusal[1] for refusal in refusals if refusal is not None), None)
 
 
 def why_over_limit(queue: QueueState, amounts: Amounts) -> Refusal | None:

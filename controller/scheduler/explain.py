@@ -50,7 +50,8 @@ def all_waits(session: Session) -> tuple[Wait, ...]:
 def _wait(session: Session, job: JobState) -> Wait:
     no_queue = job_order.why_not_queued(job)
     if no_queue is not None:
-        return Wait(job=job.id, code=NO_QUEUE, message=no_queue)
+        message = session.ledger.problems.get(job.spec.queue, no_queue)
+        return Wait(job=job.id, code=NO_QUEUE, message=message)
     pipelined = [task for task in job.tasks if task.status is TaskStatus.PIPELINED]
     if pipelined and not job_order.is_pending(job):
         return _wait_pipelined(job, pipelined)

@@ -9,6 +9,7 @@ after that only what a node refuses for good is told apart.
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from controller.scheduler import capacity
 from controller.scheduler.fit import Fit, Shape
 from controller.scheduler.model import PartHealth, Reason, Request
 from controller.scheduler.state import NodeState, TaskState
@@ -31,13 +32,13 @@ class FitReasons:
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
         self._ledger = fit.ledger
-        self._known: dict[tuple[int, Request, str], Answer] = {}
+        self._known: dict[tuple[int, Request, str, str], Answer] = {}
         self._looked = 0
 
     def why_no_node(self, task: TaskState) -> Answer:
         """Give the sentence for a pod's condition and the counted reasons, the most frequent first."""
         shape, is_dynamic = self._fit.of(task)
-        key = (shape.key, task.spec.request, task.id if is_dynamic else "")
+        key = (shape.key, task.spec.request, task.id if is_dynamic else "", _queue_that_matters(task))
         answer = self._known.get(key)
         if answer is None:
             if self._looked < MOST_COUNTS:
@@ -51,7 +52,8 @@ class FitReasons:
     def _why(self, task: TaskState, shape: Shape, node: NodeState) -> str:
         why = self._fit.why_not(task, node, False)
         if why is None:
-            return "node(s) could not take the whole group"
+            refusal = capacity.why_not_there(self._ledger, task, node)
+            return f"node(s) where {refusal}" if refusal else "node(s) could not take the whole group"
         if task.spec.request.asks_for_gpu and self._fit.refusal(shape, node) is None:
             return _ill_parts(task.spec.request, node) or why
         return why
@@ -66,6 +68,12 @@ class FitReasons:
 def why_no_node(session: "Session", task: TaskState) -> Answer:
     """Say why no node takes a pod; see `FitReasons.why_no_node`."""
     return session.candidates.reasons.why_no_node(task)
+
+
+def _queue_that_matters(task: TaskState) -> str:
+    """Name the queue of a pod for which it depends on the node what it costs there; "" for all others."""
+    queue = None if task.job is None else task.job.queue
+    return queue.name if queue and (queue.counts_models or task.spec.request.gpu_memory_mib) else ""
 
 
 def _ill_parts(request: Request, node: NodeState) -> str | None:

@@ -152,18 +152,10 @@ def may_be_over_limit_there(session: Session, job: JobState, request: Request) -
 
 def _is_over_limit_there(session: Session, task: TaskState, node: NodeState) -> bool:
     """Tell whether its queue may not take a pod on this node."""
-    request, job = task.spec.request, task.job
-    if (
-        job is None
-        or job.queue is None
-        or not node.devices
-        or not may_be_over_limit_there(session, job, request)
-    ):
+    job = task.job
+    if job is None or not may_be_over_limit_there(session, job, task.spec.request):
         return False
-    device = node.devices[0]
-    asked = counting.amounts_of(request, device.mib, session.ledger.min_gpu_mib, session.rules)
-    model = device.spec.model if session.rules.quota_per_model else ""
-    return capacity.why_not(job.queue, asked, job.spec.preemptible, model) is not None
+    return capacity.why_not_there(session.ledger, task, node) is not None
 
 
 def _place_on(session: Session, task: TaskState, node: NodeState, real: bool) -> bool:

@@ -10,11 +10,11 @@ from controller.scheduler.model import Queue
 from controller.scheduler.state import QueueState, TaskState
 
 
-def build(specs: Iterable[Queue]) -> tuple[dict[str, QueueState], tuple[str, ...]]:
+def build(specs: Iterable[Queue]) -> tuple[dict[str, QueueState], dict[str, str]]:
     """Make the tree, parents before children and otherwise by name, the same for any order of `specs`.
 
     A queue whose chain of parents ends nowhere or runs in a circle is left out with all below it, and told of in the second
-    value, one sentence each: a share worked out from half a tree would be wrong for everybody.
+    value, a sentence by name: a share worked out from half a tree would be wrong for everybody.
     """
     by_name = {spec.name: spec for spec in specs}
     states: dict[str, QueueState] = {}
@@ -35,7 +35,7 @@ def build(specs: Iterable[Queue]) -> tuple[dict[str, QueueState], tuple[str, ...
                 states[link] = QueueState(spec, states.get(spec.parent))
     for state in states.values():
         state.children.sort(key=lambda child: child.name)
-    return states, tuple(f'queue "{name}" is left out: {lost[name]}' for name in sorted(lost))
+    return states, {name: f'queue "{name}" is left out: {lost[name]}' for name in sorted(lost)}
 
 
 def _why_not_rooted(
@@ -89,7 +89,10 @@ def add_model(queue: QueueState, model: str, milli: int, sign: int, preemptible:
 
 
 def count_model(task: TaskState, sign: int) -> None:
-    """Count a pod that is on a node for quotas by GPU model (`add_model`), by the cards of it or its node."""
+    """Count a pod that is on a node for quotas by GPU model (`add_model`), by the cards that it has, each its part.
+
+    Where these are not known, as of a claim on whole GPUs, the node's first card stands for them.
+    """
     job, node = task.job, task.node
     if (
         job is None
@@ -99,9 +102,12 @@ def count_model(task: TaskState, sign: int) -> None:
         or task.amounts[GPU] == 0
     ):
         return
-    devices = task.devices or node.devices
-    if devices:
-        add_model(job.queue, devices[0].spec.model, task.amounts[GPU], sign, job.spec.preemptible)
+    devices = [device for device in task.devices if device.counts] or node.devices[:1]
+    left = task.amounts[GPU]
+    for at, device in enumerate(devices):
+        part = left // (len(devices) - at)
+        left -= part
+        add_model(job.queue, device.spec.model, part, sign, job.spec.preemptible)
 
 
 def allocatable(queue: QueueState, resource: int) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from controller.scheduler import gangs, score, topology
+from controller.scheduler import capacity, gangs, score, topology
 from controller.scheduler.amounts import GPU, WHOLE_GPU
 from controller.scheduler.model import TaskStatus
 from controller.scheduler.session import Session
@@ -184,8 +184,25 @@ def _claims(session: Session, job: JobState) -> tuple[dict[int, Claim], int] | N
     None where no nodes could take them all.
     """
     tasks = sorted(gangs.tasks_to_place(session, job, real=True), key=lambda task: -task.spec.request.gpus)
-    found = [_claims_on(session, tasks, nodes) for nodes in _domains(session, job)]
+    shut = _refused_models(session, job, tasks)
+    found = [_claims_on(session, tasks, _without(nodes, shut)) for nodes in _domains(session, job)]
     return min((each for each in found if each is not None), key=lambda each: each[1], default=None)
+
+
+def _refused_models(session: Session, job: JobState, tasks: list[TaskState]) -> frozenset[str]:
+    """Name the GPU models of which the job's queue may not take so much: what is kept there would serve nobody."""
+    queue = job.queue
+    if queue is None or not queue.counts_models or not session.rules.quota_per_model:
+        return frozenset()
+    asked, preemptible = gangs.amounts_of(tasks), job.spec.preemptible
+    named = {model for state in queue.path for model in state.by_model}
+    return frozenset(model for model in named if capacity.why_not(queue, asked, preemptible, model))
+
+
+def _without(nodes: list[NodeState], models: frozenset[str]) -> list[NodeState]:
+    if not models:
+        return nodes
+    return [node for node in nodes if not any(device.spec.model in models for device in node.devices)]
 
 
 def _domains(session: Session, job: JobState) -> list[list[NodeState]]:
