@@ -1,6 +1,8 @@
 """Queues, pod groups and topologies, from KAI Scheduler's own objects. Pure.
 
 Traps that teams rely on: a limit that is not set is 0, which lets nothing run; -1 is no bound; memory counts in 10^6 bytes.
+Quotas by GPU model are ours: KAI's Queue has no field for them, so they stand in an annotation (`MODELS`) as JSON, by the
+model's name as the agent or GPU feature discovery gives it: {"NVIDIA-H200": {"quota": 4, "limit": 8}}; unset is no bound there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +10,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from controller.scheduler.amounts import UNLIMITED, WHOLE_GPU
+import msgspec
+
+from controller.scheduler.amounts import NOTHING, UNLIMITED, WHOLE_GPU
 from controller.scheduler.grouper.durations import seconds
 from controller.scheduler.model import (
     Job,
@@ -39,22 +43,33 @@ DEFAULT_PRIORITY: Final = 50
 QUEUE_PRIORITY: Final = 100
 NON_PREEMPTIBLE_FROM: Final = 100
 UNSCHEDULABLE_ON_POOL: Final = "UnschedulableOnNodePool"
+MODELS: Final = "nodemend.dev/gpu-models"
 OLDEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def queues_of(queues: Iterable[KubeQueue]) -> tuple[Queue, ...]:
-    """Give the queues in order of name, each with its rank by age.
+class ModelQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a queue may have of one GPU model, in whole GPUs; -1 = no bound of its own."""
 
-    Raises: ValueError for a duration that cannot be read.
+    quota: Decimal = Decimal(UNLIMITED)
+    limit: Decimal = Decimal(UNLIMITED)
+
+
+def queues_of(
+    queues: Iterable[KubeQueue], usage: Mapping[str, tuple[int, int, int]] | None = None
+) -> tuple[Queue, ...]:
+    """Give the queues in order of name, each with its rank by age and its past use by name (`model.Queue.usage`).
+
+    Raises: ValueError for a duration, a number or quotas by GPU model that cannot be read.
     """
+    used = usage or {}
     every = sorted(
         queues, key=lambda queue: (queue.metadata.creation_timestamp or OLDEST, queue.metadata.name)
     )
-    made = (_queue(queue, rank) for rank, queue in enumerate(every))
+    made = (_queue(queue, rank, used.get(queue.metadata.name, NOTHING)) for rank, queue in enumerate(every))
     return tuple(sorted(made, key=lambda queue: queue.name))
 
 
-def _queue(queue: KubeQueue, rank: int) -> Queue:
+def _queue(queue: KubeQueue, rank: int, usage: tuple[int, int, int]) -> Queue:
     spec = queue.spec
     resources = spec.resources or QueueResources()
     return Queue(
@@ -63,25 +78,57 @@ def _queue(queue: KubeQueue, rank: int) -> Queue:
         priority=QUEUE_PRIORITY if spec.priority is None else spec.priority,
         created=rank,
         quotas=(
-            _quota(resources.gpu, WHOLE_GPU),
-            _quota(resources.cpu, 1),
-            _quota(resources.memory, MEGABYTE),
+            _quota("gpu", resources.gpu, WHOLE_GPU),
+            _quota("cpu", resources.cpu, 1),
+            _quota("memory", resources.memory, MEGABYTE),
         ),
+        usage=usage,
+        models=_models(queue.metadata.annotations.get(MODELS, "")),
         preempt_min_runtime_s=_seconds("spec.preemptMinRuntime", spec.preempt_min_runtime),
         reclaim_min_runtime_s=_seconds("spec.reclaimMinRuntime", spec.reclaim_min_runtime),
     )
 
 
-def _quota(resource: QueueResource, unit: int) -> Quota:
+def _quota(name: str, resource: QueueResource, unit: int) -> Quota:
+    field = f"spec.resources.{name}"
+    weight = resource.over_quota_weight
+    if weight < 0:
+        raise ValueError(f"{field}.overQuotaWeight is {weight}: must be 0 or more")
     return Quota(
-        deserved=_bound(resource.quota, unit),
-        limit=_bound(resource.limit, unit),
-        weight=int(resource.over_quota_weight * 1000),
+        deserved=_bound(f"{field}.quota", resource.quota, unit),
+        limit=_bound(f"{field}.limit", resource.limit, unit),
+        weight=int(weight * 1000),
     )
 
 
-def _bound(number: Decimal, unit: int) -> int:
-    return UNLIMITED if number == UNLIMITED else int(number * unit)
+def _models(text: str) -> tuple[tuple[str, Quota], ...]:
+    if not text:
+        return ()
+    field = f"annotation {MODELS}"
+    try:
+        found = msgspec.json.decode(text, type=dict[str, ModelQuota])
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f'{field} is {text[:80]!r}: {error}; {{"MODEL": {{"quota": 4, "limit": 8}}}} would be right'
+        ) from error
+    return tuple(
+        (
+            model,
+            Quota(
+                deserved=_bound(f"{field}: quota of {model}", quota.quota, WHOLE_GPU),
+                limit=_bound(f"{field}: limit of {model}", quota.limit, WHOLE_GPU),
+            ),
+        )
+        for model, quota in sorted(found.items())
+    )
+
+
+def _bound(field: str, number: Decimal, unit: int) -> int:
+    if number == UNLIMITED:
+        return UNLIMITED
+    if not number.is_finite() or number < 0:
+        raise ValueError(f"{field} is {number}: must be 0 or more, or -1 for no bound")
+    return int(number * unit)
 
 
 def _seconds(field: str, text: str | None) -> int | None:

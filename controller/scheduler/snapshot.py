@@ -68,7 +68,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whose pods are planned, and how. `pool`: the value of `pool_label` that is planned; "" = what lacks the label.
 
     `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
-    `binding`: by pod, namespace/name. `suspected`, `reserved_for`: as in `model.Snapshot`.
+    `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where somebody keeps
+    a history. `suspected`, `reserved_for`: as in `model.Snapshot`.
     """
 
     settings: Settings = Settings()
@@ -77,6 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     stuck_after: timedelta = timedelta(minutes=2)
     binding: Mapping[str, Binding] = {}
+    usage: Mapping[str, tuple[int, int, int]] = {}
     suspected: str = ""
     reserved_for: str = ""
 
@@ -195,14 +197,14 @@ class _Builder:
     def _queues(self) -> Iterator[Queue]:
         pool = [queue for queue in self._objects.queues if self._in_pool(queue.metadata)]
         try:
-            yield from queues_of(pool)
+            yield from queues_of(pool, self._options.usage)
         except ValueError:
             readable = [
                 queue
                 for queue in pool
                 for _ in self._read("Queue", queue.metadata.name, partial(queues_of, (queue,)))
             ]
-            yield from queues_of(readable)
+            yield from queues_of(readable, self._options.usage)
 
     def _jobs(
         self,
