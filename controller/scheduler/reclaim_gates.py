@@ -105,15 +105,6 @@ def scenario_allowed(
     return _stays_within_bounds(reclaimer, amounts, preemptible, taken, saturation_milli)
 
 
-def falls_below_quota(victims: Iterable[tuple[QueueState, list[Amounts]]]) -> tuple[str, ...]:
-    """Name the queues that these victims take from at or above their quota to below it, for the cost of a victim set."""
-    taken = _Taken()
-    for queue, jobs in victims:
-        for job in jobs:
-            taken.take(queue, job)
-    return tuple(state.name for state in taken.states if taken.fell_below_quota(state))
-
-
 class _Taken:
     """What queues would still hold after victims are gone, and in which resources something was taken of them."""
 
