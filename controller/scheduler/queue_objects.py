@@ -2,7 +2,7 @@
 
 Traps that teams rely on: a limit that is not set is 0, which lets nothing run; -1 is no bound; memory counts in 10^6 bytes.
 Quotas by GPU model are ours: KAI's Queue has no field for them, so they stand in an annotation (`MODELS`) as JSON, by the
-model's name as the agent or GPU feature discovery gives it: {"NVIDIA-H200": {"quota": 4, "limit": 8}}; unset is no bound there.
+model's name as the agent or GPU feature discovery has it: {"NVIDIA-H200": {"quota": 4, "limit": 8}}; unset is no bound.
 """
 
 from collections.abc import Iterable, Mapping

@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whose pods are planned, and how. `pool`: the value of `pool_label` that is planned; "" = what lacks the label.
 
     `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
-    `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where somebody keeps
+    `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where there is
     a history. `suspected`, `reserved_for`: as in `model.Snapshot`.
     """
 
