@@ -178,11 +178,11 @@ def _kind(request: Request) -> Kind:
 
 
 def is_mig(node: Node) -> bool:
-    """Tell whether a node's GPUs are cut into MIG instances: by its label or, without one, by what it offers."""
+    """Tell whether a node's GPUs are cut into MIG instances: by KAI's label or, without one, by what it offers."""
     label = node.labels.get(MIG_LABEL)
     if label is not None:
         return label in TRUE_WORDS
-    return any(node.mig.values())
+    return node.mig_strategy == "single" or any(node.mig.values())
 
 
 def _why_not_mig(node: Node, request: Request) -> str | None:

@@ -210,6 +210,8 @@ def test_what_a_sick_node_still_takes(changes: dict[str, Any], request_: Request
         pytest.param({"mig": {"1g.10gb": 1}, "mig_strategy": "mixed"}, CPU_POD, True, id="CPU pod, mixed"),
         pytest.param({"mig": {"1g.10gb": 1}, "mig_strategy": "single"}, SLICE, False, id="MIG pod, single"),
         pytest.param({"mig": {"1g.10gb": 1}, "mig_strategy": "single"}, HALF, False, id="share, single"),
+        pytest.param({"mig_strategy": "single"}, HALF, False, id="share, single, by strategy alone"),
+        pytest.param({"mig_strategy": "single"}, GPU_POD, True, id="GPU pod, single, by strategy alone"),
         pytest.param({"gpu_memory_known": False}, MEMORY, False, id="memory asked, none known"),
         pytest.param({"gpu_memory_known": False}, HALF, True, id="portion asked, no memory known"),
     ],
