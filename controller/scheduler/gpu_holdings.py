@@ -5,7 +5,7 @@ GPUs the agent knows from kubelet (NodeHealth, `heldBy`). Where nobody knows, no
 one for it, so that the numbers are right.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from kube.nodehealth import NodeHealth
@@ -31,6 +31,24 @@ def groups_of(pod: Pod) -> tuple[str, ...]:
     return (labels[GPU_GROUP],) if labels.get(GPU_GROUP) else ()
 
 
+def lonely_reservations(pods: Iterable[Pod], bound: Container[str]) -> frozenset[str]:
+    """Name the reservation pods whose card nobody shares, on a node or (`bound`, by UUID) in a bind that does not show yet.
+
+    They hold the card for kubelet all the same, until somebody deletes them.
+    """
+    every = tuple(pods)
+    shared = {
+        (pod.spec.node_name, group) for pod in every if not is_reservation(pod) for group in groups_of(pod)
+    }
+    return frozenset(
+        _name(pod)
+        for pod in every
+        if is_reservation(pod)
+        and (pod.spec.node_name, pod.metadata.labels[GPU_GROUP]) not in shared
+        and pod.metadata.annotations.get(RESERVED_UUID, "") not in bound
+    )
+
+
 def holdings(
     pods: Iterable[Pod], health: NodeHealth | None, cards: Iterable[str]
 ) -> Mapping[str, tuple[str, ...]]:
@@ -54,9 +72,8 @@ def holdings(
             of_group[group] = free.pop(0)
     found: dict[str, tuple[str, ...]] = {}
     for pod in every:
-        if not is_reservation(pod):
-            shared = tuple(of_group[group] for group in groups_of(pod) if group in of_group)
-            found[_name(pod)] = shared or held.get(_name(pod), ())
+        shared = tuple(of_group[group] for group in groups_of(pod) if group in of_group)
+        found[_name(pod)] = shared or held.get(_name(pod), ())
     return found
 
 

@@ -47,9 +47,8 @@ def status_of(pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding 
     if ends_at is not None:
         if not node:
             return TaskStatus.FAILED
-        # The timestamp is when its grace is over.
-        stuck = phase == "Running" and now - ends_at >= stuck_after
-        return TaskStatus.STUCK if stuck else TaskStatus.RELEASING
+        # The timestamp is when its grace is over. A container that cannot even start may hang as well as one that runs.
+        return TaskStatus.STUCK if now - ends_at >= stuck_after else TaskStatus.RELEASING
     if node:
         return TaskStatus.BOUND if phase == "Pending" else TaskStatus.RUNNING
     if binding is not None:

@@ -1,10 +1,12 @@
 """From Kubernetes objects to the snapshot of one instant. Pure: equal objects give an equal snapshot, in whatever order.
 
 An object that cannot be read is left out and said, and stops nothing else: without its Node a pod goes nowhere, without its
-Queue a job waits.
+Queue or PodGroup a job waits. What runs holds its place all the same: a pod whose annotations or PodGroup cannot be read
+counts as what its containers ask for, or else its cards would be given away a second time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
@@ -12,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from controller.scheduler.claim_objects import claim_of, devices_of
-from controller.scheduler.gpu_holdings import holdings, is_reservation
+from controller.scheduler.gpu_holdings import holdings, is_reservation, lonely_reservations
 from controller.scheduler.health import node_of
 from controller.scheduler.model import (
     Constraints,
@@ -28,7 +30,7 @@ from controller.scheduler.model import (
     Task,
     TaskStatus,
 )
-from controller.scheduler.node_cards import cards_of
+from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
@@ -112,6 +114,7 @@ class _Builder:
             for one in objects.topologies
         }
         self._cards: dict[str, tuple[Gpu, ...]] = {}
+        self._told: dict[str, NodeHealth | None] = {}
         self._constraints: dict[Constraints, Constraints] = {}
         self._pods = sorted(objects.pods, key=name_of)
         self._status = {
@@ -129,12 +132,15 @@ class _Builder:
             group = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(POD_GROUP, '')}"
             is_ours = pod.spec.scheduler_name == self._options.scheduler_name
             (members[group] if is_ours and group in members else others).append(pod)
+        jobs = tuple(self._jobs(groups, members, held))
+        unread = members.keys() - {job.id for job in jobs}
+        others += [pod for name in sorted(unread) for pod in members[name]]
         names = {node.name for node in nodes}
         return Snapshot(
             now=self._now,
             nodes=nodes,
             queues=tuple(self._queues()),
-            jobs=tuple(self._jobs(groups, members, held)),
+            jobs=jobs,
             others=tuple(self._others(others, names, held)),
             topologies=topologies_of(self._objects.topologies),
             devices=self._devices(nodes),
@@ -161,37 +167,57 @@ class _Builder:
         for node in sorted(self._objects.nodes, key=lambda one: one.metadata.name):
             if self._in_pool(node.metadata):
                 name = node.metadata.name
+                self._told[name] = self._health_of(node)
                 seen = Seen(
                     node=node,
-                    health=self._health_of(node.metadata),
+                    health=self._told[name],
                     lease=None if leases is None else leases.get(name),
                     leases_known=leases is not None,
                 )
-                for made in self._read("Node", name, partial(node_of, seen, self._now, self._rules)):
-                    self._cards[name] = cards_of(seen, self._now)
+                for made, cards in self._node(name, seen):
+                    self._cards[name] = cards
                     yield made
 
-    def _health_of(self, meta: ObjectMeta) -> NodeHealth | None:
-        """Give what the agent of this very node says: another machine's of the same name is none of its business."""
-        health = self._health.get(meta.name)
-        if health is None:
+    def _node(self, name: str, seen: Seen) -> list[tuple[Node, tuple[Gpu, ...]]]:
+        """Read a node and its cards; if need be without the label of their memory, which then nobody knows."""
+        found = list(self._read("Node", name, partial(self._node_and_cards, seen)))
+        if not found and seen.node.metadata.labels.get(GPU_MEMORY):
+            labels = {**seen.node.metadata.labels, GPU_MEMORY: ""}
+            meta = msgspec.structs.replace(seen.node.metadata, labels=labels)
+            plain = msgspec.structs.replace(seen.node, metadata=meta)
+            with suppress(ValueError):
+                found.append(self._node_and_cards(msgspec.structs.replace(seen, node=plain)))
+        return found
+
+    def _node_and_cards(self, seen: Seen) -> tuple[Node, tuple[Gpu, ...]]:
+        return node_of(seen, self._now, self._rules), cards_of(seen, self._now)
+
+    def _health_of(self, node: KubeNode) -> NodeHealth | None:
+        """Give what the agent of this very node says: another machine's of the same name is none of its business.
+
+        What it said before the node was booted again still makes a part sick, but nobody knows what kubelet offers now.
+        """
+        health, uid = self._health.get(node.metadata.name), node.metadata.uid
+        if health is None or (health.status.node_uid and uid and health.status.node_uid != uid):
             return None
-        told = health.status.node_uid
-        return None if told and meta.uid and told != meta.uid else health
+        told, boot = health.status.boot_id, node.status.node_info.boot_id
+        if not told or not boot or told == boot:
+            return health
+        parts = tuple(
+            msgspec.structs.replace(part, offered=None, held=None, held_by="") for part in health.status.parts
+        )
+        return msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, parts=parts))
 
     def _holdings(self, nodes: Iterable[Node]) -> dict[str, tuple[str, ...]]:
         on_node: dict[str, list[Pod]] = {}
         for pod in self._pods:
-            if pod.spec.node_name and self._status[name_of(pod)] not in (
-                TaskStatus.SUCCEEDED,
-                TaskStatus.FAILED,
-            ):
+            if pod.spec.node_name and self._lives(pod):
                 on_node.setdefault(pod.spec.node_name, []).append(pod)
         found: dict[str, tuple[str, ...]] = {}
         for node in nodes:
             if node.gpus:
                 cards = [gpu.uuid for gpu in sorted(node.gpus, key=_best_first)]
-                found.update(holdings(on_node.get(node.name, ()), self._health.get(node.name), cards))
+                found.update(holdings(on_node.get(node.name, ()), self._told.get(node.name), cards))
         return found
 
     def _queues(self) -> Iterator[Queue]:
@@ -232,20 +258,33 @@ class _Builder:
         tasks: list[Task] = []
         for index, pod in enumerate(pods):
             pod_set = (pod.metadata.labels.get(SUB_GROUP) or only) if group.spec.sub_groups else ""
-            tasks += self._read("Pod", name_of(pod), partial(self._task, pod, name, index, pod_set, held))
+            tasks += self._tasks(pod, name, index, pod_set, held)
         return msgspec.structs.replace(job, tasks=tuple(tasks))
 
     def _others(
         self, pods: Iterable[Pod], nodes: set[str], held: Mapping[str, tuple[str, ...]]
     ) -> Iterator[Task]:
-        ended = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
-        for pod in pods:
-            if (
-                pod.spec.node_name in nodes
-                and self._status[name_of(pod)] not in ended
-                and not is_reservation(pod)
-            ):
-                yield from self._read("Pod", name_of(pod), partial(self._task, pod, "", 0, "", held))
+        living = [pod for pod in pods if pod.spec.node_name in nodes and self._lives(pod)]
+        bound = {uuid for binding in self._options.binding.values() for uuid in binding.gpus}
+        lonely = lonely_reservations((pod for pod in self._pods if self._lives(pod)), bound)
+        for pod in living:
+            if not is_reservation(pod) or name_of(pod) in lonely:
+                yield from self._tasks(pod, "", 0, "", held)
+
+    def _lives(self, pod: Pod) -> bool:
+        return self._status[name_of(pod)] not in (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+
+    def _tasks(
+        self, pod: Pod, job: str, index: int, pod_set: str, held: Mapping[str, tuple[str, ...]]
+    ) -> list[Task]:
+        """Read a pod; one that is on a node if need be without its annotations."""
+        found = list(self._read("Pod", name_of(pod), partial(self._task, pod, job, index, pod_set, held)))
+        if not found and pod.spec.node_name:
+            meta = msgspec.structs.replace(pod.metadata, annotations={})
+            plain = msgspec.structs.replace(pod, metadata=meta)
+            with suppress(ValueError):
+                found.append(self._task(plain, job, index, pod_set, held))
+        return found
 
     def _task(
         self, pod: Pod, job: str, index: int, pod_set: str, held: Mapping[str, tuple[str, ...]]

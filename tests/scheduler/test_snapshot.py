@@ -104,6 +104,11 @@ AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
             id="it should have ended two minutes ago",
         ),
         pytest.param(
+            pod(meta={**GROUP, "deletionTimestamp": LONG_AGO}, spec={"nodeName": "n1"}),
+            TaskStatus.STUCK,
+            id="it should have ended two minutes ago, and never came to run",
+        ),
+        pytest.param(
             pod(meta={**GROUP, "deletionTimestamp": AGO}),
             TaskStatus.FAILED,
             id="it ends before it had a node",
@@ -139,17 +144,19 @@ def test_cards_that_kubelet_named() -> None:
 @pytest.mark.parametrize(("uid", "sick"), [("new", 0), ("old", 1), ("", 1)])
 def test_what_an_agent_said_of_another_machine_of_that_name(uid: str, sick: int) -> None:
     """It is not said of this one."""
-    known = health(fault("part-out", gpu=0))
+    known = health(fault("part-out", gpu=0), gpu3={"held": True, "held_by": "team/p1"})
     status = msgspec.structs.replace(known.status, node_uid="old")
     kube = node()
     kube = msgspec.structs.replace(kube, metadata=msgspec.structs.replace(kube.metadata, uid=uid))
-    snapshot = built(nodes=(kube,), health=(msgspec.structs.replace(known, status=status),))
+    running = pod(meta=GROUP, spec={**ONE_GPU, "nodeName": "n1"}, status=RUNNING)
+    snapshot = built(running, nodes=(kube,), health=(msgspec.structs.replace(known, status=status),))
+    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(3),) if sick else ()]
     assert [gpu.health for gpu in snapshot.nodes[0].gpus].count(PartHealth.SICK) == sick
 
 
-def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
-    """The reservation pod knows the card, and is itself no load."""
-    reservation = pod(
+def reservation(**status: str) -> Pod:
+    """Give the pod that keeps a card for the group g1."""
+    return pod(
         "r1",
         meta={
             "namespace": "kai-resource-reservation",
@@ -157,10 +164,14 @@ def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
             "annotations": {"run.ai/reserve_for_gpu_index": uuid(1)},
         },
         spec={**ONE_GPU, "nodeName": "n1"},
-        status=RUNNING,
+        status={**RUNNING, **status},
     )
+
+
+def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
+    """The reservation pod knows the card, and is itself no load."""
     halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
-    snapshot = built(reservation, *halves, health=(health(),))
+    snapshot = built(reservation(), *halves, health=(health(),))
     assert [task.gpus for task in only(snapshot).tasks] == [(uuid(1),), (uuid(1),)]
     assert snapshot.others == ()
 
@@ -277,7 +288,10 @@ def test_what_cannot_be_read_is_said_and_stops_nothing() -> None:
         ),
     )
     snapshot, problems = build(objects, NOW)
-    assert [one.name for one in snapshot.nodes] == ["n1"]
+    assert [(one.name, one.gpu_memory_known, len(one.gpus)) for one in snapshot.nodes] == [
+        ("n1", True, 4),
+        ("n2", False, 4),
+    ]
     assert [one.name for one in snapshot.queues] == ["research"]
     assert [task.id for task in only(snapshot).tasks] == ["team/p1"]
     assert sorted(problem.split(":")[0] for problem in problems) == [
@@ -286,6 +300,72 @@ def test_what_cannot_be_read_is_said_and_stops_nothing() -> None:
         "PodGroup team/odd",
         "Queue odd",
     ]
+
+
+def test_an_unreadable_label_of_a_node_with_claims_only() -> None:
+    """It is said once, and stops nothing."""
+    kube = node("n2", labels={"nvidia.com/gpu.memory": "much"})
+    status = type(kube.status)(conditions=kube.status.conditions, allocatable={"cpu": "8"})
+    bare = msgspec.structs.replace(kube, status=status)
+    snapshot, problems = build(Objects(nodes=(node(), bare)), NOW)
+    assert [one.name for one in snapshot.nodes] == ["n1", "n2"]
+    assert [problem.split(":")[0] for problem in problems] == ["Node n2"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "annotations", "whose"),
+    [
+        pytest.param(
+            (group(stalenessGracePeriod="never"),), GROUP["annotations"], "others", id="its PodGroup"
+        ),
+        pytest.param(
+            (group(),), {**GROUP["annotations"], "gpu-fraction-num-devices": "-"}, "job", id="its annotation"
+        ),
+    ],
+)
+def test_what_runs_and_cannot_be_read_holds_its_card(
+    groups: tuple[PodGroup, ...], annotations: dict[str, str], whose: str
+) -> None:
+    """Or else the card would be given away a second time."""
+    running = pod(
+        meta={"annotations": {**annotations, "gpu-fraction": "0.5"}, "labels": HALF["labels"]},
+        spec={"nodeName": "n1"},
+        status=RUNNING,
+    )
+    snapshot, problems = build(
+        Objects(nodes=(node(gpus=1),), queues=(queue(),), pod_groups=groups, pods=(running,)), NOW
+    )
+    tasks = snapshot.others if whose == "others" else only(snapshot).tasks
+    assert [(task.node, task.gpus) for task in tasks] == [("n1", ("n1/0",))]
+    assert len(problems) == 1
+
+
+def test_a_reservation_that_nobody_shares() -> None:
+    """Kubelet gives its card to nobody else, so it is taken; not so where a bind is on its way to it, or it is done."""
+    (other,) = built(reservation(), health=(health(),)).others
+    assert (other.request.gpus, other.gpus) == (1, (uuid(1),))
+    coming = Options(binding={"team/p1": Binding(node="n1", gpus=(uuid(1),))})
+    assert built(reservation(), pod(meta=GROUP), health=(health(),), options=coming).others == ()
+    assert built(reservation(phase="Failed"), health=(health(),)).others == ()
+    gone = pod("p1", meta=HALF, spec={"nodeName": "n1"}, status={"phase": "Succeeded"})
+    assert len(built(reservation(), gone, health=(health(),)).others) == 1
+
+
+@pytest.mark.parametrize(("boot", "no_new_gpu"), [("b1", False), ("b2", True), ("", False)])
+def test_what_an_agent_said_before_a_boot(boot: str, no_new_gpu: bool) -> None:
+    """The card stays sick, but whether kubelet offers it again, and who holds what, is not known."""
+    known = health(
+        fault("part-out", gpu=0), gpu0={"offered": False}, gpu2={"held": True, "held_by": "team/p1"}
+    )
+    told = msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, boot_id="b1"))
+    kube = node()
+    info = msgspec.structs.replace(kube.status.node_info, boot_id=boot)
+    kube = msgspec.structs.replace(kube, status=msgspec.structs.replace(kube.status, node_info=info))
+    running = pod(meta=GROUP, spec={**ONE_GPU, "nodeName": "n1"}, status=RUNNING)
+    snapshot = built(running, nodes=(kube,), health=(told,))
+    assert snapshot.nodes[0].gpus[0].health is PartHealth.SICK
+    assert bool(snapshot.nodes[0].no_new_gpu) is no_new_gpu
+    assert [task.gpus for task in only(snapshot).tasks] == [() if no_new_gpu else (uuid(2),)]
 
 
 DRIVER = "gpu.nvidia.com"
