@@ -14,6 +14,7 @@ from controller.scheduler.model import (
     Spread,
     Toleration,
 )
+from controller.scheduler.node_terms import selector_holds
 from kube.placement import (
     LabelSelector,
     NodeSelectorTerm,
@@ -22,7 +23,7 @@ from kube.placement import (
     TopologySpreadConstraint,
 )
 from kube.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume, PersistentVolumeClaim, StorageClass
-from kube.types import ConfigMapVolume, Container, Pod, Volume
+from kube.types import ConfigMapVolume, Pod, Volume
 
 NOBODY: Final = (Expression(key="", operator="In"),)
 """A selector that no pod matches: no value is among none."""
@@ -74,7 +75,7 @@ def constraints_of(pod: Pod, around: Surroundings) -> Constraints:
         pod_affinity=tuple(together),
         pod_anti_affinity=tuple(apart),
         spread=tuple(_spread(one, pod) for one in spec.topology_spread_constraints),
-        ports=tuple(sorted(_ports((*spec.init_containers, *spec.containers)))),
+        ports=tuple(sorted(set(_ports(pod)))),
         volumes=volumes,
         missing=missing,
     )
@@ -116,7 +117,7 @@ def _pod_term(term: PodAffinityTerm, around: Surroundings, weight: int = 0) -> P
     everywhere = selector is not None and not selector.match_labels and not selector.match_expressions
     if selector is not None and not everywhere:
         wanted = selector_of(selector)
-        chosen = {name for name, labels in around.namespaces.items() if matches(wanted, labels)}
+        chosen = {name for name, labels in around.namespaces.items() if selector_holds(wanted, labels)}
         namespaces = tuple(sorted(chosen | set(namespaces))) or NOWHERE
     return PodTerm(
         selector=selector_of(term.label_selector),
@@ -125,25 +126,6 @@ def _pod_term(term: PodAffinityTerm, around: Surroundings, weight: int = 0) -> P
         all_namespaces=everywhere,
         weight=weight,
     )
-
-
-def matches(selector: Sequence[Expression], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels are as a label selector wants them."""
-    return all(_is_so(one, labels) for one in selector)
-
-
-def _is_so(one: Expression, labels: Mapping[str, str]) -> bool:
-    match one.operator:
-        case "In":
-            return labels.get(one.key) in one.values
-        case "NotIn":
-            return labels.get(one.key) not in one.values
-        case "Exists":
-            return one.key in labels
-        case "DoesNotExist":
-            return one.key not in labels
-        case _:
-            return False
 
 
 def _spread(one: TopologySpreadConstraint, pod: Pod) -> Spread:
@@ -164,8 +146,10 @@ def _spread(one: TopologySpreadConstraint, pod: Pod) -> Spread:
     )
 
 
-def _ports(containers: Sequence[Container]) -> Iterator[tuple[str, str, int]]:
-    for container in containers:
+def _ports(pod: Pod) -> Iterator[tuple[str, str, int]]:
+    """Give the host ports of what runs side by side: init containers but sidecars are gone by then."""
+    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+    for container in (*sidecars, *pod.spec.containers):
         for port in container.ports:
             if port.host_port:
                 yield (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 - what it means

@@ -20,7 +20,7 @@ DEVICES: Final = "gpu-fraction-num-devices"
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
-POD_LEVEL: Final = frozenset({CPU, MEMORY})
+HUGE_PAGES: Final = "hugepages-"
 RDMA_WORDS: Final = ("rdma", "roce", "hca", "infiniband", "hostdev", "sriov", "/efa", "/ib")
 """What the names of RDMA resources have in common: k8s-rdma-shared-dev-plugin, sriov-network-device-plugin, EFA's plugin."""
 
@@ -43,7 +43,7 @@ def asked(pod: Pod) -> dict[str, int]:
             _raise_to(at_start, _sum((beside, own)))
     total = _sum((beside, *(_of(container.resources) for container in spec.containers)))
     _raise_to(total, at_start)
-    total.update({name: number for name, number in _of(spec.resources).items() if name in POD_LEVEL})
+    total.update({name: number for name, number in _of(spec.resources).items() if _is_pod_level(name)})
     _add(total, _amounts(spec.overhead))
     return total
 
@@ -51,10 +51,12 @@ def asked(pod: Pod) -> dict[str, int]:
 def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0) -> Request:
     """Give a pod's request; `claims` are its ResourceClaims by id, `dra_gpus` the GPUs that they are about.
 
+    Whole GPUs of a container come before any annotation: kubelet gives them, whatever the pod says besides.
     Raises: ValueError for a quantity or an annotation that cannot be read.
     """
     needs = asked(pod)
-    portion, memory, devices = _share(pod.metadata.annotations)
+    gpus = needs.get(GPU_RESOURCE, 0)
+    portion, memory, devices = (0, 0, 1) if gpus else _share(pod.metadata.annotations)
     mig = tuple(
         (name.removeprefix(MIG_PREFIX), number)
         for name, number in sorted(needs.items())
@@ -62,7 +64,7 @@ def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0) -> Req
     )
     other = tuple((name, number) for name, number in sorted(needs.items()) if is_other(name) and number)
     return Request(
-        gpus=0 if portion or memory else needs.get(GPU_RESOURCE, 0),
+        gpus=gpus,
         portion=portion,
         gpu_memory_mib=memory,
         devices=devices,
@@ -75,6 +77,10 @@ def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0) -> Req
         rdma=any(is_rdma(name) for name, _ in other),
         best_effort=not needs.get(CPU) and not needs.get(MEMORY),
     )
+
+
+def _is_pod_level(resource: str) -> bool:
+    return resource in (CPU, MEMORY) or resource.startswith(HUGE_PAGES)
 
 
 def is_other(resource: str) -> bool:
@@ -109,10 +115,14 @@ def _of(resources: ResourceRequirements) -> dict[str, int]:
 
 
 def _amounts(quantities: Mapping[str, str]) -> dict[str, int]:
-    return {
+    found = {
         name: quantity.milli(text) if name == CPU else quantity.whole(text)
         for name, text in quantities.items()
     }
+    below = next((name for name, number in sorted(found.items()) if number < 0), None)
+    if below is not None:
+        raise ValueError(f"{below} is {quantities[below]!r}: must not be below 0")
+    return found
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -102,6 +102,16 @@ def affinity(**kinds: Any) -> dict[str, Any]:
             Constraints(ports=(("0.0.0.0", "TCP", 80),)),  # noqa: S104 - every address of the host
             id="ports of the host",
         ),
+        pytest.param(
+            {
+                "initContainers": [
+                    {"ports": [{"hostPort": 79}]},
+                    {"ports": [{"hostPort": 80}], "restartPolicy": "Always"},
+                ]
+            },
+            Constraints(ports=(("0.0.0.0", "TCP", 80),)),  # noqa: S104 - every address of the host
+            id="of a sidecar too, but not of what has ended before",
+        ),
     ],
 )
 def test_spec(spec: dict[str, Any], wanted: Constraints) -> None:

@@ -93,6 +93,16 @@ def of(annotations: dict[str, str] | None = None, **resources: str) -> Request:
             id="a part of each of two",
         ),
         pytest.param(
+            of({"gpu-fraction": "0.5"}, gpus="1"),
+            Request(gpus=1, cpu_milli=1000),
+            id="a whole one, whatever an annotation says besides",
+        ),
+        pytest.param(
+            of({"gpu-memory": "much"}, gpus="1"),
+            Request(gpus=1, cpu_milli=1000),
+            id="an annotation that cannot be read beside a whole one",
+        ),
+        pytest.param(
             of({"gpu-memory": "4096"}), Request(gpu_memory_mib=4096, cpu_milli=1000), id="MiB of one"
         ),
         pytest.param(
@@ -144,3 +154,17 @@ def test_what_cannot_be_read(annotations: dict[str, str], words: str) -> None:
     """The message names the annotation, its value and what would be right."""
     with pytest.raises(ValueError, match=words):
         of(annotations)
+
+
+def test_huge_pages_of_the_pod_as_a_whole() -> None:
+    """They win over the containers' as CPU and memory do; devices are no matter of the pod as a whole."""
+    each = {"resources": {"requests": {"hugepages-2Mi": "2Mi", "rdma/hca": "1"}}}
+    whole = {"requests": {"hugepages-2Mi": "8Mi", "rdma/hca": "9"}}
+    needs = asked(pod(spec={"containers": [each], "resources": whole}))
+    assert needs == {"hugepages-2Mi": 8 << 20, "rdma/hca": 1}
+
+
+def test_less_than_nothing() -> None:
+    """It would make room on a node that has none."""
+    with pytest.raises(ValueError, match=r"nvidia.com/gpu is '-8': must not be below 0"):
+        asked(pod(spec={"containers": [container("1", "-8")]}))
