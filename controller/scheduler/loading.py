@@ -14,8 +14,8 @@ from controller.scheduler.model import (
     SubGroup,
     Taint,
     TaskStatus,
-    Toleration,
 )
+from controller.scheduler.node_terms import CONDITION_TAINTS, HARD_EFFECTS, why_not_taints
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import DeviceState, JobState, NodeState, PodSetState, QueueState, TaskState
 
@@ -175,31 +175,28 @@ def counted_nodes(snapshot: Snapshot, nodes: list[NodeState], rules: Rules) -> l
     for node in nodes:
         taints = _hard_taints(node)
         if taints and taints not in known:
-            known[taints] = any(all(_tolerated(taint, some) for taint in taints) for some in tolerations)
+            known[taints] = any(not why_not_taints(some, taints) for some in tolerations)
         if taints and not known[taints]:
             counted[node.index] = False
     return counted
 
 
 def _hard_taints(node: NodeState) -> tuple[Taint, ...]:
+    """Give the taints that may take a node off the total; a silent kubelet's does not, or silence would cost a pod."""
     if not node.spec.taints:
         return ()
-    return tuple(taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute"))
-
-
-def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    return any(
-        (not some.effect or some.effect == taint.effect)
-        and (not some.key or some.key == taint.key)
-        and (some.operator == "Exists" or (bool(some.key) and some.value == taint.value))
-        for some in tolerations
+    return tuple(
+        taint
+        for taint in node.spec.taints
+        if taint.effect in HARD_EFFECTS and taint.key not in CONDITION_TAINTS
     )
 
 
 def total_of(
     snapshot: Snapshot, nodes: list[NodeState], counted: list[bool], others: list[TaskState], rules: Rules
 ) -> Amounts:
-    """Add up what the nodes that count have, less what pods of other schedulers hold there (KAI's total)."""
+    """Add up what the nodes that count have, less what pods of other schedulers hold there (KAI's total); never below 0,
+    which they may reach where a node lost what they hold."""
     dra: dict[str, int] = {}
     for device in snapshot.devices:
         if "gpu" in device.device_class.lower():
@@ -211,7 +208,8 @@ def total_of(
     for task in others:
         if task.node is not None and counted[task.node.index]:
             total = minus(total, task.amounts)
-    return total
+    gpu, cpu, memory = total
+    return (max(gpu, 0), max(cpu, 0), max(memory, 0))
 
 
 def count_queues(jobs: Iterable[JobState], counted: list[bool], min_mib: int, rules: Rules) -> None:
@@ -223,7 +221,7 @@ def count_queues(jobs: Iterable[JobState], counted: list[bool], min_mib: int, ru
                 amounts = counting.amounts_of(task.spec.request, None, min_mib, rules)
             else:
                 amounts = counting.placed_amounts(task.spec.request, task.devices, min_mib, rules)
-            if task.node is not None and not counted[task.node.index] and rules.allocated_leaves_with_total:
+            if rules.allocated_leaves_with_total and _is_lost(task, counted):
                 amounts = NOTHING
             task.amounts = amounts
             if queue is None:
@@ -234,3 +232,10 @@ def count_queues(jobs: Iterable[JobState], counted: list[bool], min_mib: int, ru
                 queues.request(queue, amounts, 1)
             elif task.status is TaskStatus.PENDING:
                 queues.request(queue, amounts, 1)
+
+
+def _is_lost(task: TaskState, counted: list[bool]) -> bool:
+    """Tell whether a pod is on a node that is no capacity, or that is not there any more."""
+    if task.node is None:
+        return bool(task.spec.node) and task.status in HOLDING
+    return not counted[task.node.index]

@@ -13,6 +13,18 @@ AFFINITY_REFUSED = "node(s) didn't match Pod's node affinity/selector"
 VOLUME_REFUSED = "node(s) had volume node affinity conflict"
 UNSCHEDULABLE = "node(s) were unschedulable"
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+CONDITION_TAINTS = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "not-ready",
+        "unreachable",
+        "memory-pressure",
+        "disk-pressure",
+        "pid-pressure",
+        "network-unavailable",
+    )
+)
+"""Taints by which Kubernetes' node controllers say a condition over again: the condition decides what the node is worth."""
 
 
 def _whole_number(text: str) -> int | None:

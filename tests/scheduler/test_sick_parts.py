@@ -162,6 +162,27 @@ def test_a_sick_card_leaves_the_total_and_an_unknown_one_stays() -> None:
     assert plan_for(nodes, []).total[0] == 7_000
 
 
+def test_a_silent_kubelet_stays_capacity_though_kubernetes_taints_its_node() -> None:
+    """The taint says the condition over again, and nobody tolerates it; another taint takes the node off the total."""
+    silence = tuple(
+        Taint(key="node.kubernetes.io/unreachable", effect=effect) for effect in ("NoSchedule", "NoExecute")
+    )
+    runs = [job("one", "team", on=[("a", [0])])]
+    nodes = [
+        node("a", 2, closed="node(s) were unreachable", taints=silence),
+        node("b", 1, taints=(NO_SCHEDULE,)),
+    ]
+    plan = plan_for(nodes, runs)
+    assert (plan.total[0], plan.shares[0].allocated[0]) == (2_000, 1_000)
+
+
+def test_what_runs_on_a_node_that_is_gone_leaves_what_its_queue_has() -> None:
+    """The Node was deleted and its pods are not yet: they hold nothing that anybody could get."""
+    runs = [job("one", "team", on=[("a", [0])]), job("two", "team", on=[("gone", [0])])]
+    [share] = plan_for([node("a", 2)], runs).shares
+    assert share.allocated[0] == 1_000
+
+
 def test_what_runs_on_a_sick_card_leaves_what_its_queue_has() -> None:
     """A queue is not held to be over-served by a card that is proven sick; on an unknown one it is."""
     runs = [job("one", "team", on=[("a", [0])]), job("two", "team", on=[("b", [0])])]
