@@ -114,9 +114,7 @@ def _divide_resource(
                     usage=state.usage[resource],
                 )
             )
-    divide_one(
-        claimants, max(total, 0), whole=WHOLE_GPU if resource == GPU else 1, k_milli=k_milli, rules=rules
-    )
+    divide_one(claimants, total, whole=WHOLE_GPU if resource == GPU else 1, k_milli=k_milli, rules=rules)
     for state, claimant in zip(states, claimants, strict=True):
         state.fair_share[resource] = claimant.share
         state.quota[resource] = claimant.quota

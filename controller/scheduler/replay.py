@@ -15,7 +15,7 @@ import msgspec
 from controller.scheduler import casefile
 from controller.scheduler.amounts import RESOURCE_NAMES, UNLIMITED, WHOLE_GPU, Amounts
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Plan, Share, Snapshot
+from controller.scheduler.model import Plan, Queue, Share, Snapshot
 from controller.scheduler.rules import Rules
 
 
@@ -81,12 +81,15 @@ def _said(error: msgspec.ValidationError, raw: Any) -> str:
 
 
 def problems(snapshot: Snapshot) -> Iterator[str]:
-    """Say what contradicts itself in a snapshot: names twice, pods on nodes that are not there, parts beyond a whole."""
+    """Say what contradicts itself in a snapshot: names twice, pods on nodes that are not there, parts beyond a whole, quotas
+    below nothing."""
     yield from _twice("nodes", (node.name for node in snapshot.nodes))
     yield from _twice("queues", (queue.name for queue in snapshot.queues))
     yield from _twice("jobs", (job.id for job in snapshot.jobs))
     tasks = [task for job in snapshot.jobs for task in job.tasks]
     yield from _twice("tasks", (task.id for task in (*tasks, *snapshot.others)))
+    for queue in snapshot.queues:
+        yield from _odd_quotas(queue)
     nodes = {node.name for node in snapshot.nodes}
     for task in (*tasks, *snapshot.others):
         if task.node and task.node not in nodes:
@@ -99,6 +102,16 @@ def problems(snapshot: Snapshot) -> Iterator[str]:
             for task in job.tasks
             if task.job != job.id
         )
+
+
+def _odd_quotas(queue: Queue) -> Iterator[str]:
+    named = (*zip(RESOURCE_NAMES, queue.quotas, strict=True), *queue.models)
+    for resource, quota in named:
+        for field, bound in (("deserved", quota.deserved), ("limit", quota.limit)):
+            if bound < UNLIMITED:
+                yield f"queue {queue.name}: {field} of {resource} is {bound}: must be 0 or more, or -1 for no bound"
+        if quota.weight < 0:
+            yield f"queue {queue.name}: weight of {resource} is {quota.weight}: must be 0 or more"
 
 
 def _twice(what: str, names: Iterable[str]) -> Iterator[str]:

@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.scheduler.model import Quota
+from controller.scheduler.model import Queue as Spec
+from controller.scheduler.model import Quota, Request, Task, TaskStatus
 from controller.scheduler.queue_objects import MODELS, queues_of
+from controller.scheduler.replay import problems
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.scheduling import Queue
-from tests.scheduler.words import cluster, decide, job, node
+from tests.scheduler.words import FREE, cluster, decide, job, node
+from tests.scheduler.words import queue as spec
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -68,3 +71,37 @@ def test_past_use_of_the_surplus_is_made_up_for() -> None:
     jobs = [job("g", "greedy", pods=8, least=1), job("m", "modest", pods=8, least=1)]
     plan = decide(cluster([node("n")], snapshot.queues, jobs))
     assert {share.queue: share.fair_share[0] for share in plan.shares} == {"greedy": 2000, "modest": 6000}
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        pytest.param(
+            Spec(name="q", quotas=(Quota(deserved=-500), FREE, FREE)),
+            "deserved of GPU is -500: must be 0 or more, or -1 for no bound",
+            id="a quota",
+        ),
+        pytest.param(
+            Spec(name="q", quotas=(FREE, Quota(weight=-1), FREE)),
+            "weight of CPU is -1: must be 0 or more",
+            id="a weight",
+        ),
+        pytest.param(
+            spec("q", models=(("H200", Quota(limit=-2)),)),
+            "limit of H200 is -2: must be",
+            id="a model's limit",
+        ),
+    ],
+)
+def test_a_saved_snapshot_with_amounts_below_nothing_is_refused(odd: Spec, said: str) -> None:
+    """As shares worked out from them would be below nothing too."""
+    (problem,) = problems(cluster([node("n")], [odd], []))
+    assert problem.startswith(f"queue q: {said}")
+
+
+def test_no_total_is_below_nothing() -> None:
+    """Where a node lost what pods of other schedulers hold on it."""
+    asked = Request(gpus=8, cpu_milli=900_000, memory_bytes=1 << 50)
+    other = Task(id="o", job="", status=TaskStatus.RUNNING, node="n", request=asked)
+    snapshot = msgspec.structs.replace(cluster([node("n", 2)], [spec("q", 1)], []), others=(other,))
+    assert decide(snapshot).total == (0, 0, 0)
