@@ -81,9 +81,9 @@ def scenario_allowed(
 ) -> bool:
     """Tell whether all these victims together may be taken for a job; victims in the order in which they are taken.
 
-    Numbers of the queues are those before anything was evicted. Rule `test_after_subtraction`: the victims may take no queue
-    from at or above its quota to below it, at any level below the common ancestor, unless the reclaimer itself ends
-    within its quota; with `spare_quota` not even then. A search tries with it first and without it as the last resort,
+    Numbers of the queues are those before anything was evicted. Rule `test_after_subtraction`: the victims may leave no
+    queue below its quota in anything that they take, at any level below the common ancestor, unless the reclaimer itself
+    ends within its quota; with `spare_quota` not even then. A search tries with it first and without it as the last resort,
     so that a quota which one indivisible job of others blocks can still be had.
     """
     taken = _Taken()
@@ -100,7 +100,7 @@ def scenario_allowed(
         for ours, theirs, queue in parted:
             entitled = not spare_quota and _fits(taken.left(ours), amounts, ours.quota)
             below = queue.path[queue.path.index(theirs) :]
-            if not entitled and any(taken.fell_below_quota(state) for state in below):
+            if not entitled and any(taken.is_below_quota(state) for state in below):
                 return False
     return _stays_within_bounds(reclaimer, amounts, preemptible, taken, saturation_milli)
 
@@ -133,16 +133,12 @@ class _Taken:
     def involved(self, state: QueueState) -> Sequence[bool]:
         return self._involved[state.name]
 
-    def fell_below_quota(self, state: QueueState) -> bool:
-        """Tell whether it was at or above its quota and is below it now, in anything that was taken."""
+    def is_below_quota(self, state: QueueState) -> bool:
+        """Tell whether it is left below its quota, in anything that was taken."""
         involved, left = self._involved.get(state.name, (False, False, False)), self.left(state)
         for resource in RESOURCES:
             quota = state.quota[resource]
-            if (
-                involved[resource]
-                and quota != UNLIMITED
-                and state.allocated[resource] >= quota > left[resource]
-            ):
+            if involved[resource] and quota != UNLIMITED and quota > left[resource]:
                 return True
         return False
 

@@ -129,9 +129,12 @@ def test_sets_of_victims(
     assert states["b"].allocated[0] == gpus(victim[2])[0]
 
 
-def test_a_team_within_its_quota_pays_for_no_other_departments_surplus() -> None:
+@pytest.mark.parametrize(
+    "held", [pytest.param(2, id="all of its quota"), pytest.param(1, id="less than its quota")]
+)
+def test_a_team_within_its_quota_pays_for_no_other_departments_surplus(held: float) -> None:
     """Though its department is far above its own quota: another of its teams is."""
-    states = world(a=(4, 8, 0), a1=(4, 8, 5), b=(4, 6, 0), b1=(2, 2, 2), b2=(2, 4, 6))
+    states = world(a=(4, 8, 0), a1=(4, 8, 5), b=(4, 6, 0), b1=(2, 2, held), b2=(2, 4, 6))
     safe, greedy = [(states["b1"], [gpus(1)])], [(states["b2"], [gpus(1)])]
     assert scenario_allowed(states["a1"], gpus(1), True, safe, 1000, COMPATIBLE)
     assert not scenario_allowed(states["a1"], gpus(1), True, safe, 1000, DEFAULT)
