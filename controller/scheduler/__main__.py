@@ -1,14 +1,14 @@
 """nodemend-scheduler: what the scheduler would do, without a cluster.
 
 `replay SNAPSHOT` plans one cycle of a saved snapshot; `conformance DIR` runs cases of KAI's conformance suite.
-Exit codes: 0 done, 1 a case failed, 2 bad use or a file that cannot be read.
+Exit codes: 0 done, 1 a case failed, 2 bad use, a file that cannot be read, or nowhere to write to.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from controller.scheduler.replay import BadSnapshot, load, plan_lines, replay
 from controller.scheduler.rules import COMPATIBLE, DEFAULT
 
 PROGRAM = "nodemend-scheduler"
+INTERRUPTED = 130
 MODES = {"default": DEFAULT, "compatible": COMPATIBLE}
 
 
@@ -26,10 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
-    except BrokenPipeError:
-        # `| head` closed the pipe; point stdout elsewhere, or the interpreter complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -39,28 +38,28 @@ def _replay(options: argparse.Namespace) -> int:
         return _bad(str(error))
     plan = replay(snapshot, MODES[options.mode])
     if options.json:
-        print(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
-        return 0
-    for line in plan_lines(plan):
-        print(line)
-    return 0
+        return _say([msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()])
+    return _say(plan_lines(plan))
 
 
 def _conformance(options: argparse.Namespace) -> int:
     if not options.folder.is_dir():
         return _bad(f"{options.folder} is no folder")
     found = run_folder(options.folder, MODES[options.mode], options.only)
-    for file in found.values():
-        for line in file.lines:
-            print(line)
-    print(_summary(found))
+    if not any(name.startswith(options.only) or _ran(file) for name, file in found.items()) and options.only:
+        return _bad(f"no file and no case in {options.folder} has a name that begins with {options.only!r}")
     if options.json is not None:
         report = {"files": {name: _counts(file) for name, file in found.items()}}
         try:
             options.json.write_text(json.dumps(report, indent=2) + "\n")
         except OSError as error:
             return _bad(f"{options.json} cannot be written: {error.strerror}")
-    return 1 if any(file.failed for file in found.values()) else 0
+    unsaid = _say([*(line for file in found.values() for line in file.lines), _summary(found)])
+    return unsaid or (1 if any(file.failed for file in found.values()) else 0)
+
+
+def _ran(file: FileVerdicts) -> int:
+    return file.passed + len(file.failed) + len(file.differs)
 
 
 def _counts(file: FileVerdicts) -> dict[str, object]:
@@ -75,6 +74,22 @@ def _summary(found: dict[str, FileVerdicts]) -> str:
         sum(len(file.differs) for file in files),
     )
     return f"{len(found)} files: {passed} passed, {failed} failed, {differs} differ"
+
+
+def _say(lines: Iterable[str]) -> int:
+    """Print lines; 2 where standard output takes nothing. Whoever closes it early has read enough: 0."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        for line in lines:
+            # Names come from files, and JSON may hold halves of characters, which no stream takes.
+            print(line.encode(encoding, "backslashreplace").decode(encoding))
+        print(end="", flush=True)
+    except OSError as error:
+        # Point it elsewhere, or the interpreter complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return _bad(f"standard output cannot be written: {error.strerror}")
+    return 0
 
 
 def _bad(message: str) -> int:

@@ -34,11 +34,19 @@ MEGABYTE: Final = 1_000_000
 
 
 def read(raw: Any) -> Case:
-    """Read one case.
+    """Read one case. Fields that are null are as good as left out, and whole numbers may be written as 2.0.
 
     Raises: msgspec.ValidationError where a field is missing or of a wrong kind, with the field's path.
     """
-    return msgspec.convert(raw, Case)
+    return msgspec.convert(_plain(raw), Case, str_keys=True)
+
+
+def _plain(raw: Any) -> Any:
+    if isinstance(raw, dict):
+        return {key: _plain(value) for key, value in raw.items() if value is not None}
+    if isinstance(raw, list):
+        return [_plain(value) for value in raw]
+    return int(raw) if isinstance(raw, float) and raw.is_integer() else raw
 
 
 def snapshot_of(

@@ -88,7 +88,7 @@ def _start_problems(job: CaseJob, wanted: Expectation, rounds: Rounds) -> Iterat
 def _node_problems(case: Case, rounds: Rounds) -> Iterator[str]:
     for name, wanted in case.expected.nodes.items():
         idle, releasing = _cards(case, rounds, name)
-        if (idle, releasing) != (wanted.idle_gpus, wanted.releasing_gpus):
+        if wanted.idle_gpus != idle or wanted.releasing_gpus != releasing:
             yield (
                 f"node {name} has {idle} idle and {releasing} releasing GPUs"
                 f" instead of {wanted.idle_gpus} and {wanted.releasing_gpus}"

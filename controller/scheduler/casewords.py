@@ -215,8 +215,8 @@ class Expectation(Words, frozen=True, kw_only=True):
 
 
 class NodeExpectation(Words, frozen=True, kw_only=True):
-    idle_gpus: int = 0
-    releasing_gpus: int = 0
+    idle_gpus: Decimal = Decimal(0)
+    releasing_gpus: Decimal = Decimal(0)
 
 
 class CaseExpected(Words, frozen=True, kw_only=True):

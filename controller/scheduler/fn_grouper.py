@@ -64,11 +64,13 @@ def run_grouper(given: dict[str, Any], rules: Rules) -> dict[str, Any]:
     return run_recorded(given, rules, None)
 
 
-def run_recorded(given: dict[str, Any], rules: Rules, output: dict[str, Any] | None) -> dict[str, Any]:
-    """Group the pod of one record, in the cluster that its outcome proves was there."""
+def run_recorded(
+    given: dict[str, Any], rules: Rules, output: dict[str, Any] | None, *, untold: bool = False
+) -> dict[str, Any]:
+    """Group the pod of one record, in the cluster that its outcome proves was there; see `recorded_cluster`."""
     del rules
     entry = _ENTRIES.get(given["grouper"], DEFAULT_KIND)
-    cluster = cluster_of(given, output, entry.default_class)
+    cluster = cluster_of(given, output, entry.default_class, untold=untold)
     pod = Thing(given["pod"])
     owners = tuple(Thing(given[key]) for key in ("owner",) if key in given)
     if entry.passed_over:
@@ -155,5 +157,5 @@ RUNNERS: dict[str, Callable[[dict[str, Any], Rules], Any]] = {
 }
 """What runs the records of a file, by the file's stem: the record's input -> the recorded kind of output."""
 
-RECORDED: dict[str, Callable[[dict[str, Any], Rules, Any], Any]] = {"fn-pod-grouper": run_recorded}
+RECORDED: dict[str, Callable[..., Any]] = {"fn-pod-grouper": run_recorded}
 """What runs the records that leave out the cluster behind them: it is read off the outcome, see `recorded_cluster`."""

@@ -1,9 +1,10 @@
 """What a pod grouper's record leaves out, read off its recorded outcome: the cluster that must have been there. Pure.
 
-The suite's records hold the workload, the pod and what was fetched, but not the PriorityClasses, the defaults for kinds, the
-PodGroups of an older shape, other pods and Karta definitions of the cluster behind them (its README says so). One and the
-same workload has several outcomes there. So that much, and only that much, is taken from the outcome: that a class
-existed, that an older group did. What follows from it is worked out and judged.
+The suite's records hold the workload, the pod and what was fetched, but not all of the cluster behind them: one and the same
+workload has several outcomes there. Its README tells two things that may be taken from the outcome: whether a
+PriorityClass that the workload names existed, and whether a PodGroup of an older shape did. The rest that is left out (the
+cluster's defaults for kinds, a launcher pod, Karta definitions: `untold`) can be made up so that the outcome comes, which
+proves no more than that nothing contradicts it.
 """
 
 from typing import Any
@@ -16,25 +17,26 @@ from controller.scheduler.grouper.spec import Cluster, Terms, TypeDefault
 _WITH_SUB_GROUPS = frozenset({"JobSetGrouper", "RayClusterGrouper", "RayJobGrouper", "RayServiceGrouper"})
 
 
-def cluster_of(given: dict[str, Any], output: dict[str, Any] | None, default_class: str) -> Cluster:
-    """Return the cluster behind a record. `output` None = the outcome is not known: every class that is named exists."""
+def cluster_of(
+    given: dict[str, Any], output: dict[str, Any] | None, default_class: str, *, untold: bool
+) -> Cluster:
+    """Return the cluster behind a record, with what the suite does not tell of it where `untold`.
+
+    `output` None = the outcome is not known: every class that is named exists.
+    """
     fetched = list(given.get("fetched", []))
     owner = Thing(given.get("owner"))
     if output is None:
         return Cluster(fetched)
+    told = [] if output.get("error") is not False else _older_group(given, output, owner)
+    classes = frozenset({output.get("priority_class", "")})
+    if not untold:
+        return Cluster([*fetched, *told], classes)
     if output.get("error") is not False:
         return Cluster([*fetched, *_karta(given, output, owner)])
-    behind = [
-        *_older_group(given, output, owner),
-        *_launcher(given, output, owner),
-        *_karta(given, output, owner),
-    ]
+    behind = [*told, *_launcher(given, output, owner), *_karta(given, output, owner)]
     default = _type_default(given, output, default_class)
-    return Cluster(
-        [*fetched, *behind],
-        frozenset({output["priority_class"]}),
-        Terms(type_defaults=() if default is None else (default,)),
-    )
+    return Cluster([*fetched, *behind], classes, Terms(type_defaults=() if default is None else (default,)))
 
 
 def _type_default(given: dict[str, Any], output: dict[str, Any], default_class: str) -> TypeDefault | None:

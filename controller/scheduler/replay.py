@@ -15,7 +15,7 @@ import msgspec
 from controller.scheduler import casefile
 from controller.scheduler.amounts import RESOURCE_NAMES, UNLIMITED, WHOLE_GPU, Amounts
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Plan, Queue, Share, Snapshot
+from controller.scheduler.model import Plan, PodSet, Queue, Share, Snapshot, SubGroup
 from controller.scheduler.rules import Rules
 
 
@@ -32,7 +32,7 @@ def load(path: Path, case: str = "") -> Snapshot:
         raw = json.loads(path.read_bytes())
     except OSError as error:
         raise BadSnapshot(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSnapshot(f"{path} is no JSON: {error}") from error
     if isinstance(raw, list):
         raw = _chosen(path, raw, case)
@@ -44,7 +44,7 @@ def load(path: Path, case: str = "") -> Snapshot:
         snapshot = msgspec.convert(raw, Snapshot)
     except msgspec.ValidationError as error:
         raise BadSnapshot(f"{path}: {_said(error, raw)}") from error
-    except ValueError as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise BadSnapshot(f"{path}: {error}") from error
     for problem in problems(snapshot):
         raise BadSnapshot(f"{path}: {problem}")
@@ -97,6 +97,7 @@ def problems(snapshot: Snapshot) -> Iterator[str]:
         if not 0 <= task.request.portion <= WHOLE_GPU:
             yield f"task {task.id}: request.portion is {task.request.portion}: must be between 0 and {WHOLE_GPU}"
     for job in snapshot.jobs:
+        yield from _twice(f"job {job.id}: pod sets", (leaf.name for leaf in _leaves(job.root)))
         yield from (
             f"task {task.id}: job is {task.job!r}: must be {job.id!r}"
             for task in job.tasks
@@ -112,6 +113,12 @@ def _odd_quotas(queue: Queue) -> Iterator[str]:
                 yield f"queue {queue.name}: {field} of {resource} is {bound}: must be 0 or more, or -1 for no bound"
         if quota.weight < 0:
             yield f"queue {queue.name}: weight of {resource} is {quota.weight}: must be 0 or more"
+
+
+def _leaves(group: SubGroup) -> Iterator[PodSet]:
+    yield from group.pod_sets
+    for child in group.groups:
+        yield from _leaves(child)
 
 
 def _twice(what: str, names: Iterable[str]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from controller.scheduler.__main__ import main
 from controller.scheduler.casecards import first_standings
 from controller.scheduler.casefile import read, snapshot_of
 from controller.scheduler.conformance import run_case
+from controller.scheduler.fn_grouper import RUNNERS
 from controller.scheduler.model import TaskStatus
 from controller.scheduler.rules import COMPATIBLE, DEFAULT
 from tests.scheduler.case_words import Json, case, expect, job, queue, task
@@ -290,6 +293,20 @@ BAD = case(job("a", WAITS), expected={"jobs": {"a": expect("Pending")}}, name="m
             id="no list",
         ),
         pytest.param(
+            {"one": "[" * 100_000},
+            1,
+            {"passed": 0, "failed": ["one.json"], "differs": []},
+            "one.json: failed: maximum recursion depth",
+            id="deeper than anybody reads",
+        ),
+        pytest.param(
+            {"one": '[{"id": "\\ud800"}]'},
+            1,
+            {"passed": 0, "failed": ["\ud800"], "differs": []},
+            "one.json: \\ud800 failed: unreadable",
+            id="a name that no stream takes",
+        ),
+        pytest.param(
             {"one": [7, {}, FITS]},
             1,
             {"passed": 1, "failed": ["[0]", "[1]"], "differs": []},
@@ -324,6 +341,76 @@ def test_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A part of the cases, by the beginning of their names."""
     assert main(["conformance", str(folder(tmp_path, one=[FITS, BAD])), "--only", "mine-001"]) == 0
     assert "1 passed" in capsys.readouterr().out
+
+
+def test_only_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slip in the name must not look like success."""
+    assert main(["conformance", str(folder(tmp_path, one=[FITS])), "--only", "nine"]) == 2
+    assert "no file and no case" in capsys.readouterr().err
+
+
+def test_a_folder_within(tmp_path: Path) -> None:
+    """What is no file is no case, whatever it is called."""
+    (tmp_path / "x.json").mkdir()
+    assert main(["conformance", str(folder(tmp_path, one=[FITS]))]) == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "mode", "code"),
+    [
+        pytest.param("/dev/full", "compatible", 2, id="a full disk"),
+        pytest.param("closed pipe", "compatible", 1, id="a reader that left"),
+    ],
+)
+def test_an_output_that_takes_nothing(tmp_path: Path, output: str, mode: str, code: int) -> None:
+    """No traceback; the counts are in their file all the same, and a reader that left hides no failure."""
+    report = tmp_path / "report"
+    files = folder(tmp_path, one=[FITS, BAD])
+    command = [sys.executable, "-m", "controller.scheduler", "conformance", str(files), "--mode", mode]
+    if output == "closed pipe":
+        ours, theirs = os.pipe()
+        os.close(ours)
+    else:
+        theirs = os.open(output, os.O_WRONLY)
+    with os.fdopen(theirs, "w") as stream:
+        ended = subprocess.run(
+            [*command, "--json", str(report)], stdout=stream, stderr=subprocess.PIPE, check=False, text=True
+        )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+    assert json.loads(report.read_text())["files"]["one.json"]["passed"] == 1
+
+
+def test_what_is_null_is_left_out() -> None:
+    """So is whatever else a writer of JSON makes of numbers and empty things."""
+    raw = {**FITS, "dra": None, "rounds": None}
+    raw["nodes"] = [{**FITS["nodes"][0], "labels": None, "gpus": 2.0}]
+    raw["expected"] = {"jobs": None, "nodes": {"n1": {"idle_gpus": 1.0, "releasing_gpus": 0}}}
+    assert run_case(raw, COMPATIBLE).outcome == "passed"
+
+
+def test_a_record_is_not_passed_by_what_its_outcome_alone_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cluster's default for a kind is no part of a record; whether a class that is named exists may be read off."""
+    pod = {"metadata": {"name": "p", "uid": "1", "namespace": "n"}, "spec": {"priorityClassName": "gold"}}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r", "uid": "2"}}
+    given = {"grouper": "DefaultGrouper", "owner": owner, "pod": {"apiVersion": "v1", "kind": "Pod", **pod}}
+    plain = RUNNERS["fn-pod-grouper"](given, COMPATIBLE)
+    assert plain["priority_class"] == "gold"
+    outcomes = {
+        "named": plain,
+        "not-there": plain | {"priority_class": "train"},
+        "default": plain | {"priority_class": "silver"},
+        "wrong": plain | {"queue": "other"},
+    }
+    records = [{"id": name, "input": given, "output": output} for name, output in outcomes.items()]
+    report = tmp_path / "report"
+    files = folder(tmp_path, fn_pod_grouper=records)
+    assert main(["conformance", str(files), "--json", str(report)]) == 1
+    assert json.loads(report.read_text())["files"] == {
+        "fn-pod-grouper.json": {"passed": 2, "failed": ["wrong"], "differs": ["default"]}
+    }
+    assert '{"queue": "default-queue"} instead of {"queue": "other"}' in capsys.readouterr().out
 
 
 def test_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

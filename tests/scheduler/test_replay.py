@@ -44,10 +44,28 @@ def changed(**fields: Any) -> str:
     return json.dumps(raw)
 
 
+def twice_a_pod_set() -> str:
+    """Give the file of a snapshot in which a job has two pod sets of one name."""
+    raw = json.loads(save(snapshot_of(read(FITS))))
+    raw["jobs"][0]["root"]["pod_sets"] *= 2
+    return json.dumps(raw)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         pytest.param("{", "is no JSON", id="no JSON"),
+        pytest.param("[" * 100_000, "is no JSON", id="deeper than anybody reads"),
+        pytest.param(
+            json.dumps({**FITS, "jobs": [job("a", WAITS, age_minutes=10**12)]}),
+            "date value out of range",
+            id="older than time",
+        ),
+        pytest.param(
+            twice_a_pod_set(),
+            "job a: pod sets: '' is there 2 times: each name must be there once",
+            id="pod sets",
+        ),
         pytest.param("7", "holds 7: must be an object", id="no object"),
         pytest.param("[]", "holds 0 cases: name one with --case", id="a list"),
         pytest.param("{}", "Object missing required field `now`", id="nothing in it"),
