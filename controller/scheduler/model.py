@@ -235,7 +235,6 @@ class Job(Value, frozen=True, kw_only=True):
     minimum; `pending_since`: when its present wait began. `staleness_grace_s` None = the cycle's, negative = never.
     `preemption_delay_s`: it may evict nobody before it waited that long. `ready` False = gated, or its group not complete.
     `restarts`: how often it was evicted before; `checkpoint_at`: the newest known checkpoint, which makes it cheaper.
-    `model`: GPU model that it asks for ("" = any), where quotas go by model.
     """
 
     id: str
