@@ -158,6 +158,18 @@ def one_rack_for_a_gang_that_needs_one() -> tuple[Snapshot, list[str]]:
     return msgspec.structs.replace(made, topologies=(topology,)), ["held-a0-0", "held-a1-0"]
 
 
+def the_gang_alone_where_its_cheap_neighbour_would_not_be_enough() -> tuple[Snapshot, list[str]]:
+    gang = job("gang", "lender", on=[(f"n-{n}", (0,)) for n in range(3)])
+    single = job("single", "lender", on=on("n-3", 0))
+    queues = [queue("lender", 1, weight=0), queue("owner", 2)]
+    nodes = [node(f"n-{n}", 1) for n in range(4)]
+    return cluster(nodes, queues, [gang, single, job("asks", "owner", pods=3)]), [
+        "gang-0",
+        "gang-1",
+        "gang-2",
+    ]
+
+
 ROWS: list[Callable[[], tuple[Snapshot, list[str]]]] = [
     an_old_small_job_before_a_young_large_one,
     a_single_before_a_young_gang,
@@ -175,6 +187,7 @@ ROWS: list[Callable[[], tuple[Snapshot, list[str]]]] = [
     nobody_of_the_same_priority,
     nobody_for_a_gang_that_can_never_fit,
     one_rack_for_a_gang_that_needs_one,
+    the_gang_alone_where_its_cheap_neighbour_would_not_be_enough,
 ]
 
 

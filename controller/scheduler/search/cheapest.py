@@ -2,7 +2,8 @@
 
 Pod after pod of the waiting job takes a node that has room by now, or else the node where room costs least (`shelf`,
 `room_on_node`); whoever of the victims can stay after all, or find another place, does. What cannot work by counting GPUs is
-refused before anything is tried, and an eviction that its victim could turn round is refused too (`loops`).
+refused before anything is tried, and an eviction that its victim could turn round is refused too (`loops`). What is cheapest
+for the first pod of a gang may stand in the way of the rest: then the gang is tried again without that victim.
 Rule `victims_by_cost`; what KAI does instead: `solver`.
 """
 
@@ -23,6 +24,9 @@ from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
 MOST_TRIES: Final = 12
 """How many nodes are tried for one pod, and how many domains for one job, after counting said that they would do."""
+
+MOST_SECOND_THOUGHTS: Final = 2
+"""How often a gang is tried again, each time without the victims of its first pod."""
 
 _Who: TypeAlias = tuple[object, ...]
 
@@ -46,6 +50,8 @@ class Cheapest:
         self._spare_quota = self._is_moving = self._is_limited = False
         self._turns: Turns | None = None
         self._chosen: list[Choice] = []
+        self._spared: frozenset[str] = frozenset()
+        self._blamed: frozenset[str] = frozenset()
 
     def make_room(self, job: JobState) -> bool:
         """Find the cheapest victims for a job; True if the ledger holds the solution, else it is as it was."""
@@ -60,6 +66,20 @@ class Cheapest:
         domains = self._domains(job, tasks)
         if len(tasks) > 1 or domains != [None]:
             domains = [domain for domain in domains if self._could_hold(job, tasks, domain)]
+        self._spared = frozenset()
+        if self._try_all(job, tasks, domains):
+            return True
+        for _ in range(MOST_SECOND_THOUGHTS if len(tasks) > 1 else 0):
+            if not self._blamed or self._budget.exhausted:
+                return False
+            self._spared |= self._blamed
+            if self._try_all(job, tasks, domains):
+                return True
+        return False
+
+    def _try_all(self, job: JobState, tasks: list[TaskState], domains: list[NodeSet | None]) -> bool:
+        """Try every way in every domain. After a failure `_blamed` names whom its first choice was about."""
+        self._blamed = frozenset()
         for is_moving, spare_quota in self._ways(job):
             self._is_moving, self._spare_quota = is_moving, spare_quota
             for domain in domains[:MOST_TRIES]:
@@ -68,6 +88,9 @@ class Cheapest:
                 if self._place_all(job, tasks, domain):
                     self._record(job)
                     return True
+                self._blamed = self._blamed or frozenset(
+                    unit.job.id for choice in self._chosen[:1] for unit in choice.units
+                )
                 self._ledger.undo_to(mark)
                 if self._budget.exhausted:
                     return False
@@ -146,19 +169,20 @@ class Cheapest:
             task.spec.request,
             (self._spare_quota, self._is_moving, self._is_limited),
             domain.key if domain is not None else None,
+            self._spared,
         )
         shelf = self._shelves.get(key)
         if shelf is None:
             nodes = self._ledger.nodes
             chosen = nodes if domain is None else [nodes[index] for index in sorted(domain.nodes)]
             known = self._may_go.setdefault(self._who, {})
-            asked = self._asked
+            asked, spared = self._asked, self._spared
             shelf = Shelf(
                 self._budget,
                 self._prices,
                 task,
                 chosen,
-                lambda victim: self._may_be_victim(known, job, victim, asked),
+                lambda victim: victim.id not in spared and self._may_be_victim(known, job, victim, asked),
                 self._allowed,
                 self._takes,
             )
