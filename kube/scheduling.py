@@ -1,6 +1,8 @@
-"""KAI Scheduler's own objects: Queue, PodGroup, Topology; and PriorityClass. Slim views, as in `kube.types`.
+"""KAI Scheduler's own objects: Queue, PodGroup, Topology; PriorityClass and NodeResourceTopology. Slim views, as in
+`kube.types`.
 
-Queue is scheduling.run.ai/v2, PodGroup scheduling.run.ai/v2alpha2, Topology kai.scheduler/v1alpha1.
+Queue is scheduling.run.ai/v2, PodGroup scheduling.run.ai/v2alpha2, Topology kai.scheduler/v1alpha1, NodeResourceTopology
+topology.node.k8s.io/v1alpha2.
 """
 
 from decimal import Decimal
@@ -9,6 +11,34 @@ from kube.types import ObjectMeta, Struct
 
 STALE_SINCE = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START = "kai.scheduler/last-start-timestamp"
+
+
+class ZoneResource(Struct, frozen=True, kw_only=True):
+    name: str
+    allocatable: str = "0"
+    available: str = "0"
+
+
+class Zone(Struct, frozen=True, kw_only=True):
+    """`type` Node = a NUMA node."""
+
+    name: str
+    type: str = ""
+    resources: tuple[ZoneResource, ...] = ()
+
+
+class Attribute(Struct, frozen=True, kw_only=True):
+    name: str
+    value: str = ""
+
+
+class NodeResourceTopology(Struct, frozen=True, kw_only=True):
+    """The zones of the node of the same name. `topology_policies` is the deprecated place of policy and scope."""
+
+    metadata: ObjectMeta
+    attributes: tuple[Attribute, ...] = ()
+    topology_policies: tuple[str, ...] = ()
+    zones: tuple[Zone, ...] = ()
 
 
 class QueueResource(Struct, frozen=True, kw_only=True):

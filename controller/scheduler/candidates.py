@@ -7,9 +7,12 @@ walks up until one has room. So a common pod costs a few comparisons, however ma
 """
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from controller.scheduler import health_limits, score
+from controller.scheduler import numa as zones
 from controller.scheduler.fit import Shape
 from controller.scheduler.fit_reasons import FitReasons
 from controller.scheduler.model import Request
@@ -32,6 +35,7 @@ class Candidates:
         self._ledger = session.ledger
         self._settings = session.settings
         self._rules = session.rules
+        self._spans = zones.Spans(session.ledger.nodes)
         self._indexes: dict[tuple[object, ...], NodeIndex] = {}
         self._size = 0
 
@@ -51,7 +55,7 @@ class Candidates:
         if nominated is not None:
             yield nominated
         found = nominated is not None
-        ordered = self._by_liking if self._likes(task) else self._in_order
+        ordered = self._by_liking if self._likes(task) else self._by_merit
         for node in ordered(task, index, is_dynamic, later):
             if node is not nominated:
                 found = True
@@ -82,6 +86,31 @@ class Candidates:
         if self._fit.refusal(shape, node) is not None or self._ledger.why_not_room(task, node, True):
             return None
         return node if not is_dynamic or self._fit.why_not_others(task, node, True) is None else None
+
+    def _by_merit(
+        self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
+    ) -> Iterator[NodeState]:
+        by_span = self._spans.matter_to(task.spec.request)
+        return (self._by_span if by_span else self._in_order)(task, index, is_dynamic, later)
+
+    def _by_span(
+        self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
+    ) -> Iterator[NodeState]:
+        """Give first, among nodes that have room alike, those where the pod would be on the fewest NUMA zones."""
+        request = task.spec.request
+        for rank in index.ranks:
+            for is_second, runs in groupby(self._runs(task, index, 2 * rank), key=itemgetter(1)):
+                spread: list[tuple[int, int, NodeState]] = []
+                for nodes, _ in runs:
+                    for node in nodes:
+                        if not self._takes(task, node, is_dynamic, later, is_second):
+                            continue
+                        span = self._spans.of(request, node, is_second)
+                        if span == 1:
+                            yield node
+                        else:
+                            spread.append((span, len(spread), node))
+                yield from (node for _, _, node in sorted(spread, key=itemgetter(0, 1)))
 
     def _in_order(
         self, task: TaskState, index: NodeIndex, is_dynamic: bool, later: bool
@@ -143,7 +172,7 @@ class Candidates:
         Nodes to avoid stay last all the same.
         """
         fit, request = self._fit, task.spec.request
-        nodes = list(self._in_order(task, index, is_dynamic, later))
+        nodes = list(self._by_merit(task, index, is_dynamic, later))
         found = [
             (
                 health_limits.is_avoided(node.spec, request),
@@ -165,4 +194,5 @@ def _is_claimed(node: NodeState) -> bool:
         or node.releasing_memory < 0
         or node.releasing_pods < 0
         or min(node.releasing_other.values(), default=0) < 0
+        or node.numa is not None
     )

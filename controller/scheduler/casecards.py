@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.scheduler.casewords import Case, CaseJob, CaseNode, CaseTask
-from controller.scheduler.model import TaskStatus
+from controller.scheduler.model import TaskStatus, ZoneAmounts
+from controller.scheduler.numa_objects import recorded
 
 ON_NODE = frozenset(
     {
@@ -21,11 +22,12 @@ ON_NODE = frozenset(
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a pod stands now, and the cards that it holds, by UUID."""
+    """Where a pod stands now, the cards that it holds, by UUID, and its NUMA zones."""
 
     status: TaskStatus
     node: str = ""
     gpus: tuple[str, ...] = ()
+    zones: ZoneAmounts = ()
 
 
 def first_standings(case: Case) -> dict[str, Standing]:
@@ -36,7 +38,10 @@ def first_standings(case: Case) -> dict[str, Standing]:
     """
     pods = sorted((task_id(job, index), task) for job in case.jobs for index, task in enumerate(job.tasks))
     cards = _Cards(case.nodes, ((pod.node, x) for _, pod in pods if _shares(pod) for x in pod.gpu_groups))
-    return {name: Standing(status_of(pod), pod.node, cards.of(pod)) for name, pod in pods}
+    return {
+        name: Standing(status_of(pod), pod.node, cards.of(pod), recorded(pod.annotations))
+        for name, pod in pods
+    }
 
 
 def task_id(job: CaseJob, index: int) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from controller.scheduler.amounts import UNLIMITED, WHOLE_GPU
 from controller.scheduler.casecards import Standing, card_count, first_standings, holds, task_id, uuid_of
 from controller.scheduler.casejobs import MIG_PREFIX, NODE_LABEL, NOW, claim_id, job_of, whole_seconds
+from controller.scheduler.casenuma import numa_of
 from controller.scheduler.casewords import Case, CaseClaim, CaseNode, CasePlugin, CaseQueue, CaseQuota
 from controller.scheduler.model import (
     Claim,
@@ -117,6 +118,7 @@ def _node(case: Case, node: CaseNode) -> Node:
         mig_strategy=node.mig_strategy,
         no_new_mig=f"node(s) had a pod with MIG annotations: {legacy[0]}" if legacy else "",
         gpu_memory_known=node.gpu_memory_synced,
+        numa=None if node.numa is None else numa_of(node.numa),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.casecards import ON_NODE, Standing, task_id
+from controller.scheduler.casenuma import alignment_of
 from controller.scheduler.casewords import CaseJob, CaseSubGroup, CaseTask, CaseTopologyConstraint
 from controller.scheduler.model import (
     ANYWHERE,
@@ -119,6 +120,7 @@ def _task(job: CaseJob, index: int, task: CaseTask, stands: Standing, pod_set: s
         order=task.task_order_priority or 0,
         index=index,
         gpus=stands.gpus if placed else (),
+        zones=stands.zones if placed else (),
     )
 
 
@@ -138,6 +140,7 @@ def _request(job: CaseJob, task: CaseTask) -> Request:
         memory_bytes=int(asks.memory_bytes),
         best_effort=job.best_effort,
         legacy_mig=task.legacy_mig,
+        alignment=alignment_of(job, asks),
     )
 
 

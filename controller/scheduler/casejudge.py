@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import combinations
 
+from controller.scheduler import casenuma
 from controller.scheduler.casecards import ON_NODE, Standing, task_id
 from controller.scheduler.caserounds import Rounds
 from controller.scheduler.casewords import Case, CaseJob, CaseTask, Expectation, Observed
@@ -54,6 +55,8 @@ def _place_problems(name: str, wanted: Expectation, rounds: Rounds) -> Iterator[
         yield f"{name} is {_words(stood)} instead of {wanted.status}{wanted.node and f' on {wanted.node}'}"
     elif wanted.node and stood.node != wanted.node:
         yield f"{name} is {_words(stood)} instead of on {wanted.node}"
+    if wanted.numa_zones is not None:
+        yield from casenuma.zone_problems(rounds.case, name, stood, wanted.numa_zones)
 
 
 def _words(stood: Standing) -> str:
@@ -93,6 +96,7 @@ def _node_problems(case: Case, rounds: Rounds) -> Iterator[str]:
                 f"node {name} has {idle} idle and {releasing} releasing GPUs"
                 f" instead of {wanted.idle_gpus} and {wanted.releasing_gpus}"
             )
+        yield from casenuma.room_problems(case, name, rounds.standings.values(), wanted.numa_zones_available)
 
 
 def _cards(case: Case, rounds: Rounds, node: str) -> tuple[int, int]:

@@ -46,11 +46,13 @@ class Rounds:
         self.started |= set(plan.started)
         for eviction in plan.evictions:
             stood = self.standings[eviction.task]
-            self.standings[eviction.task] = Standing(TaskStatus.RELEASING, stood.node, stood.gpus)
+            self.standings[eviction.task] = Standing(
+                TaskStatus.RELEASING, stood.node, stood.gpus, stood.zones
+            )
         for place in plan.pipelined:
-            self.standings[place.task] = Standing(TaskStatus.PIPELINED, place.node, place.gpus)
+            self.standings[place.task] = Standing(TaskStatus.PIPELINED, place.node, place.gpus, place.zones)
         for bind in plan.binds:
-            self.standings[bind.task] = Standing(TaskStatus.BINDING, bind.node, bind.gpus)
+            self.standings[bind.task] = Standing(TaskStatus.BINDING, bind.node, bind.gpus, bind.zones)
             for claim, devices in bind.devices:
                 self._reserve(claim, devices, bind.task)
         self.calls["binds"] += len(plan.binds)
@@ -61,7 +63,7 @@ class Rounds:
         """Go on to the next round."""
         for name, stood in self.standings.items():
             if stood.status == TaskStatus.BINDING:
-                self.standings[name] = Standing(TaskStatus.RUNNING, stood.node, stood.gpus)
+                self.standings[name] = Standing(TaskStatus.RUNNING, stood.node, stood.gpus, stood.zones)
             elif stood.status == TaskStatus.PIPELINED or self._is_gone(name, stood):
                 self.standings[name] = Standing(TaskStatus.PENDING)
                 self._release(name)

@@ -4,9 +4,10 @@ Unknown fields are passed by; a field of a wrong kind is refused with its path (
 """
 
 from decimal import Decimal
-from typing import Any
 
 import msgspec
+
+from controller.scheduler.model import TopologyPolicy, TopologyScope
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class CaseTask(Words, frozen=True, kw_only=True):
     sub_group: str = ""
     task_order_priority: int | None = None
     legacy_mig: bool = False
+    annotations: dict[str, str] = {}
     node_affinity_names: tuple[str, ...] = ()
     pod_affinity_labels: dict[str, str] = {}
     pod_affinity_topology_key: str = ""
@@ -72,6 +74,7 @@ class CaseJob(Words, frozen=True, kw_only=True):
     age_minutes: Decimal = Decimal(0)
     min_available: int | None = None
     best_effort: bool = False
+    qos_class: str = ""
     not_ready: bool = False
     started_seconds_ago: Decimal | None = None
     stale_for_seconds: Decimal | None = None
@@ -102,6 +105,18 @@ class CaseQueue(Words, frozen=True, kw_only=True):
     reclaim_min_runtime_seconds: Decimal | None = None
 
 
+class CaseZone(Words, frozen=True, kw_only=True):
+    id: str
+    allocatable: dict[str, Decimal] = {}
+    available: dict[str, Decimal] = {}
+
+
+class CaseNuma(Words, frozen=True, kw_only=True):
+    policy: TopologyPolicy
+    scope: TopologyScope
+    zones: tuple[CaseZone, ...] = ()
+
+
 class CaseNode(Words, frozen=True, kw_only=True):
     name: str
     gpus: int = 0
@@ -110,7 +125,7 @@ class CaseNode(Words, frozen=True, kw_only=True):
     max_pods: int | None = None
     mig_strategy: str = ""
     gpu_memory_synced: bool = True
-    numa: dict[str, Any] | None = None
+    numa: CaseNuma | None = None
     allocatable: dict[str, Decimal] = {}
 
 
@@ -212,11 +227,13 @@ class Expectation(Words, frozen=True, kw_only=True):
     dont_validate_gpu_group: bool = False
     last_start_older_than_seconds: Decimal | None = None
     has_fit_error: bool = False
+    numa_zones: tuple[int, ...] | None = None
 
 
 class NodeExpectation(Words, frozen=True, kw_only=True):
     idle_gpus: Decimal = Decimal(0)
     releasing_gpus: Decimal = Decimal(0)
+    numa_zones_available: dict[str, dict[str, str]] = {}
 
 
 class CaseExpected(Words, frozen=True, kw_only=True):

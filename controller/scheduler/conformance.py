@@ -23,7 +23,6 @@ from controller.scheduler.fn_grouper import RUNNERS as GROUPER
 from controller.scheduler.fn_shares import RUNNERS as SHARES
 from controller.scheduler.rules import COMPATIBLE, REASONS, Rules
 
-NUMA = "NUMA topology is not built"
 UNTOLD = "the record leaves out what its outcome came from"
 
 Completed: TypeAlias = Callable[..., Any]
@@ -45,8 +44,6 @@ def run_case(case: dict[str, Any], rules: Rules, record: Record | None = None) -
     problem = _problem(case, rules, record)
     if not problem:
         return PASSED
-    if problem == NUMA:
-        return Verdict("differs", NUMA)
     if rules == COMPATIBLE or _problem(case, COMPATIBLE, record):
         return Verdict("failed", problem)
     return Verdict("differs", f"{', '.join(_causes(case, rules, record))}: {problem}")
@@ -111,8 +108,6 @@ def _short(value: Any) -> str:
 
 def _scenario_problem(raw: dict[str, Any], rules: Rules) -> str:
     case = read(raw)
-    if any(node.numa for node in case.nodes):
-        return NUMA
     rounds = Rounds(case, rules, _actions(case))
     for problem in _run(case, rounds):
         if problem:

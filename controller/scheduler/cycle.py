@@ -7,7 +7,7 @@ evicted and a later one took back is not in it. Source: kai.md 2.1 and 2.3.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from controller.scheduler import explain, fairshare, ledger, reservation
+from controller.scheduler import explain, fairshare, ledger, numa_books, reservation
 from controller.scheduler.actions import allocate, consolidate, preempt, reclaim, stale
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
@@ -103,13 +103,18 @@ def _bind(task: TaskState) -> Bind:
         milli=task.milli,
         mib=task.mib,
         devices=task.claim_devices,
+        zones=numa_books.by_id(task),
     )
 
 
 def _pipeline(task: TaskState) -> Pipeline:
     node = task.node.name if task.node is not None else ""
     return Pipeline(
-        task=task.id, job=task.spec.job, node=node, gpus=tuple(device.uuid for device in task.devices)
+        task=task.id,
+        job=task.spec.job,
+        node=node,
+        gpus=tuple(device.uuid for device in task.devices),
+        zones=numa_books.by_id(task),
     )
 
 

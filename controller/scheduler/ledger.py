@@ -7,15 +7,15 @@ Versions and `changes` only ever go forward, so that nobody's cache believes in 
 
 from collections.abc import Callable
 
-from controller.scheduler import counting, gpu_choice, loading, node_books, queues, room
+from controller.scheduler import counting, gpu_choice, loading, node_books, numa, numa_books, queues, room
 from controller.scheduler.amounts import Amounts
 from controller.scheduler.model import ACTIVE_USED, HOLDING, Settings, Snapshot, TaskStatus
 from controller.scheduler.rules import Rules
-from controller.scheduler.state import DeviceState, JobState, NodeState, QueueState, TaskState
+from controller.scheduler.state import DeviceState, JobState, NodeState, Placement, QueueState, TaskState
 
 Devices = tuple[DeviceState, ...]
-# A pod's place: status, node, cards, milli and MiB of each, what it counts, why it is evicted.
-Place = tuple[TaskStatus, NodeState | None, Devices, int, int, Amounts, str]
+# A pod's place: status, node, cards, milli and MiB of each, what it counts, why it is evicted, its NUMA zones.
+Place = tuple[TaskStatus, NodeState | None, Devices, int, int, Amounts, str, Placement]
 
 ALLOCATE, PIPELINE, EVICT, UNEVICT, TO_PIPELINED = range(5)
 
@@ -43,6 +43,7 @@ class Ledger:
         self._journal: list[tuple[int, TaskState, Place] | Callable[[], None]] = []
         self._home: dict[str, Place] = {}
         loading.settle([*self.tasks.values(), *self.others], self.node_by_name, rules)
+        numa_books.load([*self.tasks.values(), *self.others], self.nodes, rules)
         counted = loading.counted_nodes(snapshot, self.nodes, rules)
         for task in self.others:
             task.amounts = counting.placed_amounts(task.spec.request, task.devices, self.min_gpu_mib, rules)
@@ -53,7 +54,11 @@ class Ledger:
 
     def why_not_room(self, task: TaskState, node: NodeState, later: bool) -> str | None:
         """Say why a node has no room for a pod now or, with `later`, once all is gone that is being released."""
-        return room.why_not(task.spec.request, node, later, self.rules)
+        request = task.spec.request
+        why = room.why_not(request, node, later, self.rules)
+        if why is None and node.numa is not None:
+            return numa.why_not(request, node.numa, later)
+        return why
 
     def choose_devices(self, task: TaskState, node: NodeState, later: bool) -> Devices | None:
         """Give the cards of a node that a pod would get, None where it has to go elsewhere or wait; see `gpu_choice`."""
@@ -91,9 +96,10 @@ class Ledger:
         if chosen is None:
             raise ValueError(f"{task.id} needs cards of {node.name} and none are free")
         before = self._place_of(task)
+        zones = numa.choose(task, node, False, self.rules)
         node_books.hold(task.spec.request, node, chosen, 1)
         node.tasks[task.id] = task
-        self._move(task, self._new_place(task, TaskStatus.ALLOCATED, node, chosen))
+        self._move(task, self._new_place(task, TaskStatus.ALLOCATED, node, chosen, zones))
         self._journal.append((ALLOCATE, task, before))
 
     def pipeline(self, task: TaskState, node: NodeState, devices: Devices = ()) -> None:
@@ -113,13 +119,14 @@ class Ledger:
             if chosen is None:
                 raise ValueError(f"{task.id} needs cards of {node.name} and none will be free")
             devices = chosen
-        if moved and task.node is node and (not request.is_shared or self._stays_on(task, devices)):
+        zones = numa.choose(task, node, True, self.rules)
+        if moved and task.node is node and self._stays_on(task, devices, zones):
             self.unevict(task)
             return
         before = self._place_of(task)
         node_books.claim(request, node, devices, 1)
         node.tasks[task.id] = task
-        self._move(task, self._new_place(task, TaskStatus.PIPELINED, node, devices))
+        self._move(task, self._new_place(task, TaskStatus.PIPELINED, node, devices, zones))
         self._journal.append((PIPELINE, task, before))
 
     def evict(self, task: TaskState, why: str) -> None:
@@ -136,7 +143,7 @@ class Ledger:
         if task.node is not None:
             node_books.free(task.spec.request, task.node, task.devices, 1)
         self._home[task.id] = before
-        self._move(task, (TaskStatus.RELEASING, *before[1:6], why))
+        self._move(task, (TaskStatus.RELEASING, *before[1:6], why, before[7]))
         self._journal.append((EVICT, task, before))
 
     def unevict(self, task: TaskState) -> None:
@@ -172,14 +179,18 @@ class Ledger:
             devices = task.devices if request.is_shared else ()
             node_books.hold(request, node, task.devices, -1)
             node_books.claim(request, node, devices, 1)
-            self._move(task, self._new_place(task, TaskStatus.PIPELINED, node, devices))
+            self._move(task, self._new_place(task, TaskStatus.PIPELINED, node, devices, task.zones))
             self._journal.append((TO_PIPELINED, task, before))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _stays_on(self, task: TaskState, devices: Devices) -> bool:
-        """Whether an evicted pod's claim is on the cards that it is on. KAI gives a card that would be empty a new name,
-        and takes the pod for moved."""
+    def _stays_on(self, task: TaskState, devices: Devices, zones: Placement) -> bool:
+        """Whether an evicted pod's claim is on the cards and in the zones that it is on. KAI gives a card that would be
+        empty a new name, and takes the pod for moved."""
+        if zones and zones != task.zones:
+            return False
+        if not task.spec.request.is_shared:
+            return True
         if set(devices) != set(task.devices):
             return False
         return self.rules.stay_on_card or all(node_books.is_shared_later(device) for device in devices)
@@ -190,9 +201,9 @@ class Ledger:
         home = self._home.get(task.id)
         order = list(node.tasks.values())
         if home is None:
-            after: Place = (TaskStatus.PENDING, None, (), 0, 0, self._amounts(task, ()), "")
+            after: Place = (TaskStatus.PENDING, None, (), 0, 0, self._amounts(task, ()), "", ())
         else:
-            after = (TaskStatus.RELEASING, *home[1:6], task.evicted)
+            after = (TaskStatus.RELEASING, *home[1:6], task.evicted, home[7])
         if home is None or home[1] is not node:
             del node.tasks[task.id]
         self._move(task, after)
@@ -216,15 +227,18 @@ class Ledger:
         self._move(task, before)
 
     def _place_of(self, task: TaskState) -> Place:
-        return (task.status, task.node, task.devices, task.milli, task.mib, task.amounts, task.evicted)
+        held = (task.devices, task.milli, task.mib)
+        return (task.status, task.node, *held, task.amounts, task.evicted, task.zones)
 
-    def _new_place(self, task: TaskState, status: TaskStatus, node: NodeState, devices: Devices) -> Place:
+    def _new_place(
+        self, task: TaskState, status: TaskStatus, node: NodeState, devices: Devices, zones: Placement
+    ) -> Place:
         request = task.spec.request
         milli, mib = node_books.on_card(request, devices[0]) if devices else (0, 0)
         amounts = task.amounts
         if request.gpu_memory_mib or task.status is not TaskStatus.PENDING:
             amounts = self._amounts(task, devices)
-        return (status, node, devices, milli, mib, amounts, task.evicted)
+        return (status, node, devices, milli, mib, amounts, task.evicted, zones)
 
     def _amounts(self, task: TaskState, devices: Devices) -> Amounts:
         return counting.placed_amounts(task.spec.request, devices, self.min_gpu_mib, self.rules)
@@ -235,7 +249,11 @@ class Ledger:
         was, now = task.status in ACTIVE_USED, place[0] in ACTIVE_USED
         if was and job is not None and job.queue is not None:
             _count(task, job, job.queue, -1)
-        task.status, task.node, task.devices, task.milli, task.mib, task.amounts, task.evicted = place
+        if task.zones or place[7]:
+            numa_books.move(task, place[0], place[1], place[7])
+        task.status, task.node, task.devices, task.milli, task.mib, task.amounts, task.evicted, task.zones = (
+            place
+        )
         if now and job is not None and job.queue is not None:
             _count(task, job, job.queue, 1)
         if job is not None:

@@ -9,6 +9,7 @@ Names follow Kubernetes and KAI Scheduler's API (Queue v2, PodGroup v2alpha2, To
 
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -49,7 +50,26 @@ ALIVE = ACTIVE_USED | {TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.RELEASIN
 """Statuses that may still use a GPU."""
 
 
+Amount: TypeAlias = tuple[str, int]
+"""So much of a resource: CPU in millicores, memory in bytes, the rest in whole units."""
+ZoneAmounts: TypeAlias = tuple[tuple[str, tuple[Amount, ...]], ...]
+"""What a pod holds of each NUMA zone, by the zone's id; amounts in order of their names."""
+
+
 # --- what a pod asks for ---------------------------------------------------------------------------------------------
+
+
+class Alignment(Value, frozen=True, kw_only=True):
+    """What of a pod's request its kubelet aligns to NUMA zones, each sorted by name: what the pod holds for itself alone.
+
+    That is whole CPUs, memory and huge pages where it is `guaranteed` (QoS class Guaranteed), and devices always. `pod` is
+    all of it in one (scope pod); `containers` run beside each other, sidecars first; `init` containers end before those.
+    """
+
+    guaranteed: bool = False
+    pod: tuple[Amount, ...] = ()
+    containers: tuple[tuple[Amount, ...], ...] = ()
+    init: tuple[tuple[Amount, ...], ...] = ()
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -59,7 +79,7 @@ class Request(Value, frozen=True, kw_only=True):
     profile -> count (without the "nvidia.com/mig-" prefix, e.g. "1g.10gb"); `claims` ResourceClaims by name.
     `other`: extended resources by name (RDMA devices among them). `rdma`: asks for RDMA, so a node with a slow port is out.
     `dra_gpus`: devices of GPU classes that its claims ask for, as quota counts them. `legacy_mig`: asks for a MIG instance
-    by KAI's old annotations; it goes nowhere any more.
+    by KAI's old annotations; it goes nowhere any more. `alignment`: None = nothing, or no node of the cluster has zones.
     """
 
     gpus: int = 0
@@ -75,6 +95,7 @@ class Request(Value, frozen=True, kw_only=True):
     rdma: bool = False
     best_effort: bool = False
     legacy_mig: bool = False
+    alignment: Alignment | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -179,7 +200,8 @@ class Task(Value, frozen=True, kw_only=True):
     `pod_set` is the leaf subgroup ("" = the job's only one). `order`: kai.scheduler/task-priority, higher first;
     `index`: its place among its siblings, the last tie-break. `gpus`: the UUIDs that it holds, one for each device; `mib`
     and `milli` what it holds of each (a whole GPU: 1000 and the card's memory; filled by the builder for shared ones).
-    `leader`: master, launcher or head of its job, started first and evicted last.
+    `leader`: master, launcher or head of its job, started first and evicted last. `zones`: the NUMA zones that it is
+    recorded to hold, () = nobody knows.
     """
 
     id: str
@@ -197,6 +219,7 @@ class Task(Value, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
     nominated_node: str = ""
     grace_s: int = 30
+    zones: ZoneAmounts = ()
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -314,6 +337,38 @@ class Gpu(Value, frozen=True, kw_only=True):
     avoid: str = ""
 
 
+class TopologyPolicy(StrEnum):
+    """kubelet's Topology Manager policies."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE = "single-numa-node"
+
+
+class TopologyScope(StrEnum):
+    """Whether kubelet aligns each container by itself or the pod as a whole."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+class NumaZone(Value, frozen=True, kw_only=True):
+    """One NUMA node by resource: what it can give, and what was free of it when the node reported last."""
+
+    id: str
+    allocatable: dict[str, int] = {}
+    available: dict[str, int] = {}
+
+
+class NumaTopology(Value, frozen=True, kw_only=True):
+    """A node's NUMA zones, in order of their numbers, and how its kubelet aligns pods to them."""
+
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    scope: TopologyScope = TopologyScope.CONTAINER
+    zones: tuple[NumaZone, ...] = ()
+
+
 class Node(Value, frozen=True, kw_only=True):
     """One node as the cycle sees it.
 
@@ -323,7 +378,7 @@ class Node(Value, frozen=True, kw_only=True):
     node would do, are kept off; "" = they are not. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as
     `gpus` has (`believe_device_count`). `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG
     instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are
-    Kubernetes' own.
+    Kubernetes' own. `numa` None = nobody tells of its zones.
     """
 
     name: str
@@ -346,6 +401,7 @@ class Node(Value, frozen=True, kw_only=True):
     mig_strategy: str = ""
     no_new_mig: str = ""
     gpu_memory_known: bool = True
+    numa: NumaTopology | None = None
 
 
 class Level(Value, frozen=True, kw_only=True):
@@ -465,7 +521,10 @@ class Snapshot(Value, frozen=True, kw_only=True):
 
 
 class Bind(Value, frozen=True, kw_only=True):
-    """Bind this pod now. `gpus`: UUIDs, one for each device; `milli`, `mib`: of each; `devices`: what its claims get."""
+    """Bind this pod now. `gpus`: UUIDs, one for each device; `milli`, `mib`: of each; `devices`: what its claims get.
+
+    `zones`: the NUMA zones that its kubelet is expected to give it.
+    """
 
     task: str
     job: str
@@ -474,6 +533,7 @@ class Bind(Value, frozen=True, kw_only=True):
     milli: int = 0
     mib: int = 0
     devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    zones: ZoneAmounts = ()
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
@@ -483,6 +543,7 @@ class Pipeline(Value, frozen=True, kw_only=True):
     job: str
     node: str
     gpus: tuple[str, ...] = ()
+    zones: ZoneAmounts = ()
 
 
 class Evict(Value, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     stay_on_card: bool = True
     allocated_leaves_with_total: bool = True
     silence_keeps_capacity: bool = True
+    ending_keeps_zones: bool = True
+    believe_numa_report: bool = True
 
 
 REASONS: dict[str, str] = {
@@ -93,6 +95,14 @@ REASONS: dict[str, str] = {
     "silence_keeps_capacity": (
         "a node whose kubelet went silent, or is under pressure, takes nothing new and stays capacity: in KAI it leaves the"
         " total, so that somebody is evicted elsewhere for a loss that nobody has proven"
+    ),
+    "ending_keeps_zones": (
+        "a pod that ends keeps its NUMA zones until it is gone: KAI binds onto them at once, and kubelet refuses the pod for"
+        " good (TopologyAffinityError)"
+    ),
+    "believe_numa_report": (
+        "where a pod runs whose NUMA zones are recorded nowhere, its node gives no more than it reports as available: KAI"
+        " takes such a pod for nothing"
     ),
 }
 

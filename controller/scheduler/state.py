@@ -4,8 +4,24 @@ Only `ledger.Ledger` writes to them (and `queues` to QueueState's numbers on its
 each other directly; the frozen value each was made of is its `spec`.
 """
 
+from itertools import accumulate
+from typing import TypeAlias
+
 from controller.scheduler.amounts import Amounts
-from controller.scheduler.model import Gpu, Job, Node, Queue, SubGroup, Task, TaskStatus
+from controller.scheduler.model import (
+    Amount,
+    Gpu,
+    Job,
+    Node,
+    NumaTopology,
+    Queue,
+    SubGroup,
+    Task,
+    TaskStatus,
+)
+
+Placement: TypeAlias = tuple[tuple[int, tuple[Amount, ...]], ...]
+"""What a pod gets of each NUMA zone of its node, by the zone's place among them."""
 
 
 class QueueState:
@@ -94,13 +110,57 @@ class DeviceState:
         self.claimed_milli = self.claimed_mib = 0
 
 
+class NumaState:
+    """A node's NUMA zones; as with the node's own numbers, `idle` is free now and `leaving` what is being released less
+    what pipelined pods claim of that, each by zone and resource.
+
+    `largest`: by resource, what the 1, 2, ... largest zones can give together. `counts_ending`: what is being released
+    counts as free now. `unrecorded`: something runs there of which nobody knows the zones.
+    """
+
+    __slots__ = (
+        "counts_ending",
+        "idle",
+        "ids",
+        "largest",
+        "leaving",
+        "policy",
+        "resources",
+        "scope",
+        "spec",
+        "unrecorded",
+    )
+
+    def __init__(self, spec: NumaTopology, *, counts_ending: bool) -> None:
+        zones = spec.zones
+        self.spec = spec
+        self.policy, self.scope = spec.policy, spec.scope
+        self.ids = {zone.id: index for index, zone in enumerate(zones)}
+        self.resources = tuple(sorted({name for zone in zones for name in zone.available}))
+        self.idle = [{name: zone.allocatable.get(name, 0) for name in self.resources} for zone in zones]
+        self.leaving = [dict.fromkeys(self.resources, 0) for _ in zones]
+        self.largest = {
+            name: tuple(accumulate(sorted((idle[name] for idle in self.idle), reverse=True)))
+            for name in self.resources
+        }
+        self.counts_ending = counts_ending
+        self.unrecorded = False
+
+    def free(self, later: bool) -> list[dict[str, int]]:
+        """Give what a new pod may have of each zone now or, with `later`, once all is gone that is being released."""
+        both = zip(self.idle, self.leaving, strict=True)
+        if later or self.counts_ending:
+            return [{name: idle[name] + leaving[name] for name in idle} for idle, leaving in both]
+        return [{name: idle[name] + min(leaving[name], 0) for name in idle} for idle, leaving in both]
+
+
 class NodeState:
     """One node's free and releasing amounts.
 
     `idle_*` is free now; `releasing_*` is what is being released less what pipelined tasks claim of it, and may be negative
     where a claim waits for something idle. `idle_gpus`: whole cards that a new pod may be given now. `other` counters by
     extended resource name, MIG profiles among them under their full resource name. `tasks`: what is on it, by task id,
-    pipelined ones included. `version` goes up with every change.
+    pipelined ones included. `version` goes up with every change. `numa`: its zones, None where its kubelet aligns nothing.
     """
 
     __slots__ = (
@@ -112,6 +172,7 @@ class NodeState:
         "idle_pods",
         "index",
         "name",
+        "numa",
         "releasing_cpu",
         "releasing_gpus",
         "releasing_memory",
@@ -132,6 +193,7 @@ class NodeState:
         self.idle_other: dict[str, int] = {}
         self.releasing_other: dict[str, int] = {}
         self.tasks: dict[str, TaskState] = {}
+        self.numa: NumaState | None = None
         self.version = 0
 
 
@@ -140,6 +202,7 @@ class TaskState:
 
     `amounts` is what it counts for its queue. `evicted`: why this cycle evicts it, "" = it does not (it may be Pipelined
     elsewhere besides: it is moved). `claim_devices`: what its ResourceClaims got, (claim id, device ids).
+    `zones`: what it has, or claims, of its node's NUMA zones.
     """
 
     __slots__ = (
@@ -154,6 +217,7 @@ class TaskState:
         "node",
         "spec",
         "status",
+        "zones",
     )
 
     def __init__(self, spec: Task, job: "JobState | None") -> None:
@@ -167,6 +231,7 @@ class TaskState:
         self.amounts: Amounts = (0, 0, 0)
         self.evicted = ""
         self.claim_devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+        self.zones: Placement = ()
 
 
 class PodSetState:

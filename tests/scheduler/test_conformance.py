@@ -170,10 +170,10 @@ FULL = job("a", task(2, "n1"))
             id="who shares a card",
         ),
         pytest.param(
-            {**FITS, "nodes": [{**FITS["nodes"][0], "numa": {"policy": "restricted"}}]},
-            "differs",
-            "NUMA",
-            id="NUMA",
+            {**FITS, "nodes": [{**FITS["nodes"][0], "numa": {"policy": "strict"}}]},
+            "failed",
+            "Invalid enum value 'strict' - at `$.nodes[0].numa.policy`",
+            id="no such NUMA policy",
         ),
         pytest.param(
             {**FITS, "actions": ["dance"]},
