@@ -170,6 +170,21 @@ def the_gang_alone_where_its_cheap_neighbour_would_not_be_enough() -> tuple[Snap
     ]
 
 
+def one_job_rather_than_two_at_the_same_cost() -> tuple[Snapshot, list[str]]:
+    sizes = {"one": (0,), "three": (1, 2, 3), "four": (4, 5, 6, 7)}
+    jobs = [job(name, "lender", gpus=len(cards), on=on("n", *cards)) for name, cards in sizes.items()]
+    queues = [queue("lender", 0), queue("owner", 4)]
+    return cluster([node("n", 8)], queues, [*jobs, job("asks", "owner", gpus=4)]), ["four-0"]
+
+
+def an_elastic_job_as_a_whole_beside_another() -> tuple[Snapshot, list[str]]:
+    elastic = job("elastic", "lender", least=1, on=[("n", (0,)), ("n", (1,))], age_s=HOUR)
+    single = job("single", "lender", on=on("n", 2))
+    queues = [queue("lender", 0), queue("owner", 3)]
+    gone = ["elastic-0", "elastic-1", "single-0"]
+    return cluster([node("n", 3)], queues, [elastic, single, job("asks", "owner", gpus=3)]), gone
+
+
 ROWS: list[Callable[[], tuple[Snapshot, list[str]]]] = [
     an_old_small_job_before_a_young_large_one,
     a_single_before_a_young_gang,
@@ -188,6 +203,8 @@ ROWS: list[Callable[[], tuple[Snapshot, list[str]]]] = [
     nobody_for_a_gang_that_can_never_fit,
     one_rack_for_a_gang_that_needs_one,
     the_gang_alone_where_its_cheap_neighbour_would_not_be_enough,
+    one_job_rather_than_two_at_the_same_cost,
+    an_elastic_job_as_a_whole_beside_another,
 ]
 
 

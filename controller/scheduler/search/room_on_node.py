@@ -148,7 +148,7 @@ def _on_one_card(units: list[Unit], node: NodeState, milli: int, mib: int) -> li
 
 
 def _cheapest(options: list[tuple[int, int, tuple[Unit, ...]]], lacking: int) -> list[Unit] | None:
-    """Find the set of options that frees at least `lacking` for the least cost, over all sets.
+    """Find the set of options that frees at least `lacking` for the least cost; of equals, what stops the fewest jobs.
 
     By what is still lacking: the least cost so far and how it came about, one option after the other.
     """
@@ -158,11 +158,30 @@ def _cheapest(options: list[tuple[int, int, tuple[Unit, ...]]], lacking: int) ->
             if left == 0:
                 continue
             now = max(left - amount, 0)
-            if before + cost < best.get(now, (_NEVER, ()))[0]:
-                best[now] = (before + cost, (*chosen, *units))
+            least, known = best.get(now, (_NEVER, ()))
+            together = (*chosen, *units)
+            is_better = before + cost < least or (
+                # Only of whole answers: of halves, that which stops fewer jobs may be the one that cannot be completed.
+                not now and before + cost == least and _stopped(together) < _stopped(known)
+            )
+            if is_better and not _overlap(chosen, units):
+                best[now] = (before + cost, together)
     if 0 not in best:
         return None
     return list(dict.fromkeys(best[0][1]))
+
+
+def _overlap(some: tuple[Unit, ...], others: tuple[Unit, ...]) -> bool:
+    """Tell whether a pod is in two of them, alone and with its job: it gives its cards only once."""
+    return any(
+        one is not other and one.job is other.job and any(task in other.tasks for task in one.tasks)
+        for one in some
+        for other in others
+    )
+
+
+def _stopped(units: tuple[Unit, ...]) -> int:
+    return len({unit.job.id for unit in units if not unit.surplus})
 
 
 # --- by trying -------------------------------------------------------------------------------------------------------

@@ -60,23 +60,26 @@ class Prices:
         """Give the weight of the job's priority in its queue."""
         return self._factors.get((job.spec.queue, job.spec.priority), 1)
 
-    def unit(self, job: JobState, tasks: Iterable[TaskState]) -> "Unit":
-        """Price pods of a job that leave together."""
+    def unit(self, job: JobState, tasks: Iterable[TaskState], *, surplus: bool = False) -> "Unit":
+        """Price pods of a job that leave together; without its surplus it goes on."""
         chosen = tuple(tasks)
         cost = self.seconds(job) * sum(map(weight, chosen))
-        return Unit(job, chosen, cost, cost * self.factor(job))
+        return Unit(job, chosen, cost, cost * self.factor(job), surplus)
 
 
 class Unit:
     """Pods of one job that leave together. `cost` in milli-GPU-seconds, `rank` is that times the weight of the priority."""
 
-    __slots__ = ("amounts", "cost", "job", "rank", "tasks", "version")
+    __slots__ = ("amounts", "cost", "job", "rank", "surplus", "tasks", "version")
 
-    def __init__(self, job: JobState, tasks: tuple[TaskState, ...], cost: int, rank: int) -> None:
+    def __init__(
+        self, job: JobState, tasks: tuple[TaskState, ...], cost: int, rank: int, surplus: bool
+    ) -> None:
         self.job = job
         self.tasks = tasks
         self.cost = cost
         self.rank = rank
+        self.surplus = surplus
         self.amounts: Amounts = gangs.amounts_of(list(tasks))
         self.version = job.version
 
@@ -127,7 +130,7 @@ def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
         # The pods of a set are kept in the order in which they start, so the last go first.
         pods = [task for task in reversed(pod_set.tasks) if task.node is node and may_leave(task)]
         surplus = max(pod_set.held - pod_set.min_available, 0)
-        found += [prices.unit(job, (task,)) for task in pods[:surplus]]
+        found += [prices.unit(job, (task,), surplus=True) for task in pods[:surplus]]
         if len(pods) > surplus:
             rest[name] = None
     pieces = {tuple(_leaving_with(job, name)) for name in rest}
