@@ -40,7 +40,9 @@ class Rounds:
         """Plan once, and put every pod where the plan has it."""
         snapshot = snapshot_of(self.case, self.standings, started=self.started, claims=self._claims)
         # A clock that stands still: only the steps bound a search, so that a case comes out alike on every machine.
-        snapshot = msgspec.structs.replace(snapshot, reserved_for=self.plan.reserved_for)
+        snapshot = msgspec.structs.replace(
+            snapshot, reserved_for=self.plan.reserved_for, promises=self.plan.promises
+        )
         self.plan = plan = run_cycle(snapshot, self._rules, actions=self._actions)
         self.number += 1
         self.started |= set(plan.started)

@@ -7,7 +7,7 @@ evicted and a later one took back is not in it. Source: kai.md 2.1 and 2.3.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from controller.scheduler import explain, fairshare, ledger, numa_books, reservation
+from controller.scheduler import doubt, explain, fairshare, ledger, numa_books, promises, reservation
 from controller.scheduler.actions import allocate, consolidate, preempt, reclaim, stale
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
@@ -54,7 +54,30 @@ def run_cycle(
 
     `ms` counts milliseconds and bounds searches only; by default it stands still, and steps alone bound them.
     """
+    if snapshot.suspected:
+        # Who saw so much fail at once may be the one that fails: nobody is evicted on its word.
+        return _decide(snapshot, rules, ms, [action for action in actions if action is allocate.run])
+    plan = _decide(snapshot, rules, ms, actions)
+    seen = doubt.all_in_sight(snapshot) if plan.evictions else None
+    if seen is None:
+        return plan
+    sure = _decide(seen, rules, ms, actions)
+    if doubt.evicts_only(plan, sure):
+        return plan
+    movable = frozenset(one.job for one in sure.evictions)
+    plan = _decide(snapshot, rules, ms, actions, movable)
+    return plan if doubt.evicts_only(plan, sure) else _decide(snapshot, rules, ms, actions, frozenset())
+
+
+def _decide(
+    snapshot: Snapshot,
+    rules: Rules,
+    ms: Callable[[], int],
+    actions: Sequence[Action],
+    movable: frozenset[str] | None = None,
+) -> Plan:
     session = open_session(snapshot, rules, ms)
+    session.movable = movable
     evicted_by: dict[str, str] = {}
     for action in actions:
         action(session)
@@ -79,6 +102,7 @@ def _plan(session: Session, evicted_by: dict[str, str]) -> Plan:
         shares=tuple(_share(queue) for queue in books.queues.values()),
         total=books.total,
         reserved_for=reservation.holder_after(session),
+        promises=promises.made(session),
         started=tuple(session.started),
         exhausted=tuple(session.exhausted),
     )

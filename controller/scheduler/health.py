@@ -7,14 +7,15 @@ Kubelet picks the card: the rest of a node stays in use only while every sick ca
 to nobody any more (NodeHealth, `offered`). Where that is not known the card counts as not fenced.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from checks.condition import Status
-from controller.scheduler.model import Gpu, Node, PartHealth, Taint
-from controller.scheduler.node_cards import GPU_MEMORY, cards_of, mig_strategy, offers_gpus
+from controller.scheduler.model import Node, Taint
+from controller.scheduler.node_cards import GPU_MEMORY, cards_of, mig_strategy, offers_gpus, why_unfenced
 from controller.scheduler.node_findings import (
+    GPU_CONDITIONS,
     PORT_CONDITION,
     STORAGE_CONDITIONS,
     Effects,
@@ -42,17 +43,26 @@ def node_of(seen: Seen, now: datetime, rules: Rules) -> Node:
     effects = Effects(faults(seen.health))
     closed, out = _closed(node, rules)
     unknown = unknown_of(seen, now)
+    # Which pods use a mount is not known here, so none comes; what runs stays.
+    storage_unknown = unknown_words(unknown, STORAGE_CONDITIONS)
+    ports_unknown = unknown_words(unknown, (PORT_CONDITION,))
+    gpus_unknown = unknown_words(unknown, GPU_CONDITIONS)
     memory = node.metadata.labels.get(GPU_MEMORY, "")
     return Node(
         name=node.metadata.name,
         labels=dict(sorted(node.metadata.labels.items())),
         taints=tuple(Taint(key=one.key, value=one.value, effect=one.effect) for one in node.spec.taints),
         cordoned=node.spec.unschedulable,
-        closed=closed or effects.node_out or _storage_unknown(unknown),
+        closed=closed or effects.node_out or storage_unknown,
         out=out or bool(effects.node_out),
-        no_new_gpu=_unfenced(gpus),
+        no_new_gpu=why_unfenced(seen),
         no_multi_gpu=effects.no_multi_gpu,
-        no_multi_node=effects.no_multi_node or unknown_words(unknown, (PORT_CONDITION,)),
+        no_multi_node=effects.no_multi_node or ports_unknown,
+        unseen=_unseen(
+            closed=not out and not effects.node_out and bool(closed or storage_unknown),
+            no_multi_node=not effects.no_multi_node and bool(ports_unknown),
+            no_new_mig=bool(gpus_unknown),
+        ),
         avoid=effects.avoid,
         cpu_milli=quantity.milli(allocatable.get("cpu", "0")),
         memory_bytes=quantity.whole(allocatable.get("memory", "0")),
@@ -65,7 +75,8 @@ def node_of(seen: Seen, now: datetime, rules: Rules) -> Node:
             for name, text in sorted(allocatable.items())
             if name.startswith(MIG_PREFIX)
         },
-        mig_strategy=mig_strategy(node),
+        mig_strategy=mig_strategy(seen),
+        no_new_mig=gpus_unknown,
         gpu_memory_known=bool(memory),
     )
 
@@ -94,12 +105,5 @@ def _closed(node: KubeNode, rules: Rules) -> tuple[str, bool]:
     return "", cordoned
 
 
-def _storage_unknown(unknown: Mapping[str, str]) -> str:
-    # Which pods use the mount is not known here, so none comes; what runs stays.
-    return unknown_words(unknown, STORAGE_CONDITIONS)
-
-
-def _unfenced(gpus: Iterable[Gpu]) -> str:
-    """Say which sick card kubelet might still give to a pod."""
-    loose = next((gpu for gpu in gpus if gpu.offered and gpu.health is PartHealth.SICK), None)
-    return "" if loose is None else f"node(s) had a sick GPU that kubelet still offers: {loose.why}"
+def _unseen(**limits: bool) -> tuple[str, ...]:
+    return tuple(name for name, is_unseen in limits.items() if is_unseen)

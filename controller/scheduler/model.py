@@ -375,10 +375,11 @@ class Node(Value, frozen=True, kw_only=True):
     `closed`: why it takes no new pod at all (cordoned, NotReady, quarantined), "" = open; `out`: besides, it is no capacity.
     `no_new_gpu`: why it takes no new pod with a GPU while others stay (an unfenced sick card, say). `no_multi_gpu`,
     `no_multi_node`, `avoid`: why pods of several GPUs, pods with RDMA and gangs over several nodes, or any pod where another
-    node would do, are kept off; "" = they are not. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as
-    `gpus` has (`believe_device_count`). `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG
-    instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are
-    Kubernetes' own. `numa` None = nobody tells of its zones.
+    node would do, are kept off; "" = they are not. `unseen`: which of these fields are set only because something is
+    Unknown. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as `gpus` has (`believe_device_count`).
+    `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG instance (a pod of KAI's old MIG
+    annotations runs there, whose instances nobody counts). `cordoned` and `taints` are Kubernetes' own. `numa` None =
+    nobody tells of its zones.
     """
 
     name: str
@@ -391,6 +392,7 @@ class Node(Value, frozen=True, kw_only=True):
     no_multi_gpu: str = ""
     no_multi_node: str = ""
     avoid: str = ""
+    unseen: tuple[str, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 110
@@ -497,11 +499,19 @@ class Settings(Value, frozen=True, kw_only=True):
     fractions: bool = True
 
 
+class Promise(Value, frozen=True, kw_only=True):
+    """Room that was made for a job by evictions: one node's name for each of its pods, sorted."""
+
+    job: str
+    nodes: tuple[str, ...]
+
+
 class Snapshot(Value, frozen=True, kw_only=True):
     """Everything a cycle may know. Lists are sorted by name or id, so that equal clusters give equal plans.
 
     `others`: pods of other schedulers, which hold resources and belong to no queue. `suspected`: the breaker's words where
-    it is open: nothing is evicted because of a change of health. `reserved_for`: who held the reservation last cycle.
+    it is open: nothing is evicted because of a change of health. `reserved_for`: who held the reservation last cycle;
+    `promises`: what the last plan promised.
     """
 
     now: datetime
@@ -514,6 +524,7 @@ class Snapshot(Value, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     suspected: str = ""
     reserved_for: str = ""
+    promises: tuple[Promise, ...] = ()
     settings: Settings = Settings()
 
 
@@ -588,7 +599,9 @@ class Share(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """One cycle's decisions, in the order in which they were taken. `reserved_for`: who holds the reservation now."""
+    """One cycle's decisions, in the order in which they were taken. `reserved_for`: who holds the reservation now;
+    `promises`: for whom room was made. Both are given to the next cycle.
+    """
 
     binds: tuple[Bind, ...] = ()
     pipelined: tuple[Pipeline, ...] = ()
@@ -597,5 +610,6 @@ class Plan(Value, frozen=True, kw_only=True):
     shares: tuple[Share, ...] = ()
     total: Amounts = NOTHING
     reserved_for: str = ""
+    promises: tuple[Promise, ...] = ()
     started: tuple[str, ...] = ()
     exhausted: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
+MIG_PRODUCT: Final = "-MIG-"
 LONGEST_MIB: Final = 1 << 24
 """GPU feature discovery gives MiB; a greater number is bytes (KAI reads it so too)."""
 
@@ -33,35 +34,47 @@ def cards_of(seen: Seen, now: datetime) -> tuple[Gpu, ...]:
 
     A card cut into MIG instances is none where instances are resources of their own (strategy mixed), and with the strategy
     single each instance is offered as a GPU of its own.
+    Raises: ValueError for a quantity or a label that cannot be read.
     """
-    node, health = seen.node, seen.health
+    node = seen.node
     labels = node.metadata.labels
     mib, model = _memory_mib(labels.get(GPU_MEMORY, "")), labels.get(GPU_PRODUCT, "")
-    parts = () if health is None else tuple(part for part in health.status.parts if part.kind == PartKind.GPU)
-    strategy = mig_strategy(node)
+    parts, strategy = _parts(seen), mig_strategy(seen)
     given = quantity.whole(node.status.allocatable.get(GPU_RESOURCE, "0"))
     unknown = unknown_words(unknown_of(seen, now), GPU_CONDITIONS)
-    if strategy == "mixed":
-        parts = tuple(part for part in parts if not part.mig)
-    if not parts or strategy == "single":
-        count = 0 if strategy == "mixed" else given if strategy == "single" else _count(node, given)
-        health_now, why = _worst_of_all(seen, unknown)
+    found = faults(seen.health)
+    whole = parts if strategy != "mixed" else tuple(part for part in parts if not part.mig)
+    if strategy == "single" or not parts:
+        count = given if strategy else _count(node, given)
+        sick = _sick_ones(found, parts, count)
         return tuple(
-            Gpu(
-                uuid=f"{node.metadata.name}/{index}",
-                index=index,
-                memory_mib=mib,
-                model=model,
-                health=health_now,
-                why=why,
-            )
+            _unnamed(f"{node.metadata.name}/{index}", index, mib, model, sick, unknown)
             for index in range(count)
         )
-    found = faults(health)
     return tuple(
-        _gpu(part, position, mib, part.model or model, found, unknown)
-        for position, part in enumerate(sorted(parts, key=_in_order))
+        _gpu(part, f"{node.metadata.name}/{position}", position, mib, part.model or model, found, unknown)
+        for position, part in enumerate(sorted(whole, key=_in_order))
     )
+
+
+def why_unfenced(seen: Seen) -> str:
+    """Say which sick card kubelet might still give to a pod, "" = none. A card that nobody names counts as offered."""
+    for fault in sorted(faults(seen.health), key=worst_first):
+        if _takes_card(fault) and not any(
+            part.offered is False and is_same_part(fault.part, part) for part in _parts(seen)
+        ):
+            return f"node(s) had a sick GPU that kubelet still offers: {fault.reason}"
+    return ""
+
+
+def _parts(seen: Seen) -> tuple[PartState, ...]:
+    if seen.health is None:
+        return ()
+    return tuple(part for part in seen.health.status.parts if part.kind == PartKind.GPU)
+
+
+def _takes_card(fault: HealthFinding) -> bool:
+    return fault.part.kind == PartKind.GPU and rank(fault.effect) >= EFFECT_RANK[Effect.PART_OUT]
 
 
 def offers_gpus(node: KubeNode) -> bool:
@@ -80,17 +93,41 @@ def _count(node: KubeNode, given: int) -> int:
     return max(given, capacity, int(label) if label.isdecimal() else 0) if given or capacity else 0
 
 
-def _worst_of_all(seen: Seen, unknown: str) -> tuple[PartHealth, str]:
-    """Cards that nobody can tell apart are as sick as the sickest."""
-    for fault in sorted(faults(seen.health), key=worst_first):
-        if fault.part.kind == PartKind.GPU and rank(fault.effect) >= EFFECT_RANK[Effect.PART_OUT]:
-            return PartHealth.SICK, fault.reason
-    return (PartHealth.UNKNOWN, unknown) if unknown else (PartHealth.HEALTHY, "")
+def _sick_ones(found: Iterable[HealthFinding], parts: tuple[PartState, ...], count: int) -> list[str]:
+    """Give a reason for each card that is proven sick, where nobody can tell which it is; the worst first.
+
+    Of instances, all that a sick card would have if the cards were cut alike; what kubelet withdrew is not in `count`.
+    """
+    sick: dict[str, str] = {}
+    for fault in sorted(found, key=worst_first):
+        withdrawn = any(part.offered is False and is_same_part(fault.part, part) for part in parts)
+        if _takes_card(fault) and not withdrawn:
+            sick.setdefault(fault.part.uuid or fault.part.pci or str(fault.part.index), fault.reason)
+    offered = sum(part.offered is not False for part in parts)
+    each = -(-count // offered) if offered else 1
+    return [why for why in sick.values() for _ in range(each)][:count]
+
+
+def _unnamed(uuid: str, index: int, mib: int, model: str, sick: list[str], unknown: str) -> Gpu:
+    """Give a card that no agent names: the first of them stand for those that are sick."""
+    health, why = PartHealth.HEALTHY, ""
+    if index < len(sick):
+        health, why = PartHealth.SICK, sick[index]
+    elif unknown:
+        health, why = PartHealth.UNKNOWN, unknown
+    return Gpu(uuid=uuid, index=index, memory_mib=mib, model=model, health=health, why=why)
 
 
 def _gpu(
-    part: PartState, position: int, mib: int, model: str, found: Iterable[HealthFinding], unknown: str
+    part: PartState,
+    name: str,
+    position: int,
+    mib: int,
+    model: str,
+    found: Iterable[HealthFinding],
+    unknown: str,
 ) -> Gpu:
+    """Give a card that the agent names; `name` is for one that has neither a UUID nor an address."""
     mine = sorted((fault for fault in found if is_same_part(fault.part, part)), key=worst_first)
     sick = next((fault for fault in mine if rank(fault.effect) >= EFFECT_RANK[Effect.PART_OUT]), None)
     health, why = PartHealth.HEALTHY, ""
@@ -100,7 +137,7 @@ def _gpu(
         health, why = PartHealth.UNKNOWN, unknown
     avoided = next((fault.reason for fault in mine if fault.effect == Effect.PREFER_NOT), "")
     return Gpu(
-        uuid=part.uuid or part.pci or str(position),
+        uuid=part.uuid or part.pci or name,
         index=position if part.index is None else part.index,
         memory_mib=mib,
         model=model,
@@ -122,7 +159,15 @@ def _memory_mib(label: str) -> int:
     return number >> 20 if number > LONGEST_MIB else number
 
 
-def mig_strategy(node: KubeNode) -> str:
-    """Give the MIG strategy of GPU feature discovery's label, "" = none."""
-    strategy = node.metadata.labels.get(MIG_STRATEGY, "")
-    return "" if strategy == "none" else strategy
+def mig_strategy(seen: Seen) -> str:
+    """Give the MIG strategy by which a node's cards are cut, "" = they are not.
+
+    GPU feature discovery's label says how instances would be offered, and single is GPU Operator's default on cards that are
+    whole: then its name of the product names no instance.
+    """
+    labels, parts = seen.node.metadata.labels, _parts(seen)
+    strategy = labels.get(MIG_STRATEGY, "")
+    is_cut = any(part.mig for part in parts)
+    if strategy == "single":
+        return strategy if is_cut or MIG_PRODUCT in labels.get(GPU_PRODUCT, "") else ""
+    return strategy if strategy == "mixed" and (is_cut or not parts) else ""

@@ -43,19 +43,34 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults(health: NodeHealth | None) -> tuple[HealthFinding, ...]:
-    """Give the findings that take something away: a warning never does."""
+    """Give the findings that take something away: a warning never does.
+
+    A drill proves nothing, so it takes no capacity and nobody is evicted for it: its class counts as Unknown (`unknown_of`).
+    """
     if health is None:
         return ()
-    return tuple(finding for finding in health.status.findings if finding.severity == Severity.FAULT)
+    return tuple(
+        finding
+        for finding in health.status.findings
+        if finding.severity == Severity.FAULT and not finding.drill
+    )
 
 
 def unknown_of(seen: Seen, now: datetime) -> dict[str, str]:
-    """Give the fault classes that nobody can judge now, with the reason."""
+    """Give the fault classes that nobody can judge now, with the reason.
+
+    One that is said to be ill without a finding is among them: which part it is, and how bad, stands nowhere (NodeHealth is
+    gone, another machine's, or had no room for it), or the finding is a drill.
+    """
+    told = {fault.condition for fault in faults(seen.health)}
     found = {
         condition.type: condition.reason
         for condition in seen.node.status.conditions
-        if condition.status == Status.UNKNOWN
-        and condition.type in GPU_CONDITIONS | STORAGE_CONDITIONS | {PORT_CONDITION}
+        if condition.type in GPU_CONDITIONS | STORAGE_CONDITIONS | {PORT_CONDITION}
+        and (
+            condition.status == Status.UNKNOWN
+            or (condition.status == Status.TRUE and condition.type not in told)
+        )
     }
     if _is_silent(seen, now):
         published = seen.health.status.published_conditions if seen.health is not None else ()
@@ -67,8 +82,12 @@ def _is_silent(seen: Seen, now: datetime) -> bool:
     """An agent that reported once and whose lease is stale: the controller may not have said so yet."""
     if seen.health is None or not seen.leases_known:
         return False
-    renewed = None if seen.lease is None else seen.lease.spec.renew_time
-    return renewed is None or now - renewed >= SILENT_AFTER
+    lease, uid = seen.lease, seen.node.metadata.uid
+    if lease is None or lease.spec.renew_time is None:
+        return True
+    owners = lease.metadata.owner_references
+    is_of_another = bool(owners and uid) and all(owner.uid != uid for owner in owners)
+    return is_of_another or now - lease.spec.renew_time >= SILENT_AFTER
 
 
 def unknown_words(unknown: Mapping[str, str], conditions: Iterable[str]) -> str:

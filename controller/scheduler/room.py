@@ -19,6 +19,9 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     if later:
         cpu, memory = cpu + node.releasing_cpu, memory + node.releasing_memory
         pods += node.releasing_pods
+    elif rules.keep_promises:  # what pipelined pods claim beyond what is being released is idle, and theirs
+        cpu, memory = cpu + min(node.releasing_cpu, 0), memory + min(node.releasing_memory, 0)
+        pods += min(node.releasing_pods, 0)
     if pods < 1:
         return "Too many pods"
     if request.best_effort and not request.asks_for_gpu:
@@ -28,13 +31,12 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     if request.memory_bytes > memory:
         return "Insufficient memory"
     if request.gpus:
-        free = node.idle_gpus + node.releasing_gpus if later else node.idle_gpus
-        if request.gpus > free:
+        if request.gpus > free_gpus(node, later, rules):
             return NO_GPU
         if not node.spec.mig:
-            return None if not request.other else _why_not_extended(request, node, later)
+            return None if not request.other else _why_not_extended(request, node, later, rules)
     if request.other or request.mig:
-        why = _why_not_extended(request, node, later)
+        why = _why_not_extended(request, node, later, rules)
         if why is not None:
             return why
     return _why_not_kind(request, node) or (
@@ -42,11 +44,20 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     )
 
 
-def _why_not_extended(request: Request, node: NodeState, later: bool) -> str | None:
+def free_gpus(node: NodeState, later: bool, rules: Rules) -> int:
+    """Count the whole GPUs that a new pod may have now or, with `later`, once all is gone that is being released."""
+    if later:
+        return node.idle_gpus + node.releasing_gpus
+    return node.idle_gpus + min(node.releasing_gpus, 0) if rules.keep_promises else node.idle_gpus
+
+
+def _why_not_extended(request: Request, node: NodeState, later: bool, rules: Rules) -> str | None:
     for name, count in extended(request):
         free = node.idle_other.get(name, 0)
         if later:
             free += node.releasing_other.get(name, 0)
+        elif rules.keep_promises:
+            free += min(node.releasing_other.get(name, 0), 0)
         if count > free:
             return f"Insufficient {name}"
     return None

@@ -31,6 +31,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     stay_on_card: bool = True
     allocated_leaves_with_total: bool = True
     silence_keeps_capacity: bool = True
+    keep_promises: bool = True
     ending_keeps_zones: bool = True
     believe_numa_report: bool = True
 
@@ -95,6 +96,10 @@ REASONS: dict[str, str] = {
     "silence_keeps_capacity": (
         "a node whose kubelet went silent, or is under pressure, takes nothing new and stays capacity: in KAI it leaves the"
         " total, so that somebody is evicted elsewhere for a loss that nobody has proven"
+    ),
+    "keep_promises": (
+        "what was emptied for a job is given to it first in the next cycle, and to nobody else meanwhile: KAI forgets, and"
+        " whoever stands first takes it, so that others are evicted for the same job again and again"
     ),
     "ending_keeps_zones": (
         "a pod that ends keeps its NUMA zones until it is gone: KAI binds onto them at once, and kubelet refuses the pod for"

@@ -24,7 +24,8 @@ class Session:
     `gangs.tasks_to_place`: by job id and kind of try, for one version of the job. `trees`: topologies as trees of domains,
     None = there is no such Topology. `fit` says what a node refuses, `candidates` finds nodes for pods;
     `cycle.open_session` sets both. `gains`: by the id of a pod that is evicted, the job for which it goes. `reservation`:
-    what is kept for the job that waits longest.
+    what is kept for the job that waits longest. `promised`: the jobs that were served first, as promised.
+    `movable`: the only jobs that may lose pods to others, None = any (see `doubt`).
     """
 
     fit: "Fit"
@@ -43,3 +44,5 @@ class Session:
         self.trees: dict[str, DomainTree | None] = {}
         self.gains: dict[str, str] = {}
         self.reservation: Reservation | None = None
+        self.promised: list[str] = []
+        self.movable: frozenset[str] | None = None

@@ -15,7 +15,9 @@ def after(snapshot: Snapshot, plan: Plan, *, recreated: bool = True) -> Snapshot
     gone = {one.task for one in plan.evictions}
     now = snapshot.now + CYCLE
     jobs = tuple(_job(job, binds, gone, snapshot, recreated) for job in snapshot.jobs)
-    return msgspec.structs.replace(snapshot, now=now, jobs=jobs, reserved_for=plan.reserved_for)
+    return msgspec.structs.replace(
+        snapshot, now=now, jobs=jobs, reserved_for=plan.reserved_for, promises=plan.promises
+    )
 
 
 def _job(job: Job, binds: dict[str, Bind], gone: set[str], snapshot: Snapshot, recreated: bool) -> Job:

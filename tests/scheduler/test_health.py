@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from checks.check import discover
@@ -12,7 +13,7 @@ from controller.scheduler.node_cards import cards_of
 from controller.scheduler.node_findings import GPU_CONDITIONS, PORT_CONDITION, STORAGE_CONDITIONS, Seen
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from kube.nodehealth import NodeHealth
-from kube.types import Lease
+from kube.types import Lease, ObjectMeta, OwnerReference
 from kube.types import Node as KubeNode
 from tests.scheduler.kube_words import NOW, fault, health, lease, node
 
@@ -282,9 +283,9 @@ def test_kubernetes_own_conditions(kube: KubeNode, rules: Rules, closed: str, ou
         pytest.param(
             node(labels={"nvidia.com/mig.strategy": "mixed"}),
             None,
-            0,
+            4,
             None,
-            id="cards cut into instances are none",
+            id="with the strategy mixed kubelet gives cards that are not cut",
         ),
         pytest.param(
             node(labels={"nvidia.com/mig.strategy": "mixed"}),
@@ -295,10 +296,30 @@ def test_kubernetes_own_conditions(kube: KubeNode, rules: Rules, closed: str, ou
         ),
         pytest.param(
             node(gpus=14, labels={"nvidia.com/mig.strategy": "single"}),
-            health(gpus=2),
+            health(gpus=2, gpu0={"mig": True}, gpu1={"mig": True}),
             14,
             None,
             id="with the strategy single each instance is a GPU",
+        ),
+        pytest.param(
+            node(
+                gpus=14,
+                labels={
+                    "nvidia.com/mig.strategy": "single",
+                    "nvidia.com/gpu.product": "NVIDIA-H100-MIG-1g.10gb",
+                },
+            ),
+            None,
+            14,
+            None,
+            id="as the product's name says where no agent does",
+        ),
+        pytest.param(
+            node(offered=3, labels={"nvidia.com/mig.strategy": "single"}),
+            None,
+            4,
+            3,
+            id="a strategy alone cuts no card",
         ),
     ],
 )
@@ -308,10 +329,86 @@ def test_how_many_cards(kube: KubeNode, known: NodeHealth | None, count: int, wh
     assert (len(found.gpus), found.whole_gpus) == (count, whole)
 
 
-def test_instances_of_a_sick_card() -> None:
-    """Cards that nobody can tell apart are as sick as the sickest."""
-    kube = node(gpus=2, labels={"nvidia.com/mig.strategy": "single"})
-    assert {gpu.health for gpu in seen(kube, health(fault("part-out", gpu=0))).gpus} == {SICK}
+CUT = {"mig": True}
+
+
+@pytest.mark.parametrize(
+    ("kube", "known", "sick", "no_new_gpu"),
+    [
+        pytest.param(
+            node(gpus=14, labels={"nvidia.com/mig.strategy": "single"}),
+            health(fault("part-out", gpu=0), gpus=2, gpu0=CUT, gpu1=CUT),
+            7,
+            STILL_OFFERED,
+            id="one of two cards cut alike has half of the instances",
+        ),
+        pytest.param(
+            node(gpus=7, labels={"nvidia.com/mig.strategy": "single"}),
+            health(fault("part-out", gpu=0), gpus=2, gpu0={**CUT, "offered": False}, gpu1=CUT),
+            0,
+            "",
+            id="a card that kubelet withdrew has none of those that it gives",
+        ),
+        pytest.param(
+            node(labels={"nvidia.com/mig.strategy": "mixed"}),
+            health(fault("part-out", gpu=0), gpu0=CUT),
+            0,
+            STILL_OFFERED,
+            id="a cut card among whole ones may still be given by instance",
+        ),
+        pytest.param(
+            node(labels={"nvidia.com/mig.strategy": "mixed"}),
+            health(fault("part-out", gpu=0), gpu0={**CUT, "offered": False}),
+            0,
+            "",
+            id="unless kubelet withdrew it",
+        ),
+        pytest.param(
+            node(labels={"nvidia.com/mig.strategy": "single"}),
+            health(fault("part-out", gpu=0), gpu0={"offered": False}),
+            1,
+            "",
+            id="where no card is cut the strategy is about nothing",
+        ),
+        pytest.param(
+            node(), health(fault("part-out", gpu=9)), 0, STILL_OFFERED, id="a card that is not in the list"
+        ),
+        pytest.param(
+            node(), health(fault("part-out", gpu=1), gpus=0), 1, STILL_OFFERED, id="no card is in the list"
+        ),
+    ],
+)
+def test_cards_that_nobody_can_tell_apart(
+    kube: KubeNode, known: NodeHealth, sick: int, no_new_gpu: str
+) -> None:
+    """As much leaves the total as is proven sick, and kubelet might give any of it as long as it was not withdrawn."""
+    found = seen(kube, known)
+    assert ([gpu.health for gpu in found.gpus].count(SICK), found.no_new_gpu) == (sick, no_new_gpu)
+
+
+def test_instances_that_nobody_sees() -> None:
+    """They take no new pod, which is said to come of not knowing."""
+    found = seen(node(conditions={"GpuXidError": "Unknown"}), health())
+    assert (found.no_new_mig, found.unseen) == ("node(s) had Unknown GpuXidError: Said", ("no_new_mig",))
+
+
+@pytest.mark.parametrize("known", [None, health(), health(fault("part-out", gpu=0, condition="GpuEccFault"))])
+def test_a_fault_without_a_finding(known: NodeHealth | None) -> None:
+    """What is said to be ill, and nobody says which part and how bad, is as good as Unknown."""
+    found = seen(node(conditions={"GpuXidError": "True"}), known)
+    assert UNKNOWN in {gpu.health for gpu in found.gpus}
+    assert not seen(node(conditions={"GpuXidError": "True"}), health(fault("none", gpu=0))).no_new_mig
+
+
+def test_the_lease_of_another_machine_of_that_name() -> None:
+    """It is no sign of life of this one's agent."""
+    kube, heard = node(), lease(1)
+    mine = msgspec.structs.replace(kube, metadata=msgspec.structs.replace(kube.metadata, uid="new"))
+    for uid, health_now in (("new", OK), ("old", UNKNOWN)):
+        owned = msgspec.structs.replace(
+            heard, metadata=ObjectMeta(owner_references=(OwnerReference(kind="Node", uid=uid),))
+        )
+        assert {gpu.health for gpu in seen(mine, health(), heard=owned, asked=True).gpus} == {health_now}
 
 
 def test_resources() -> None:

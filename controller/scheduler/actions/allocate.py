@@ -8,13 +8,14 @@ Inside this action room only shrinks, so a job whose pods are like those of a jo
 that changes nothing but the time. Pods that depend on where other pods are, or on claims, are always tried.
 """
 
+from functools import partial
 from typing import TypeAlias
 
-from controller.scheduler import explain, gangs, place, reservation
+from controller.scheduler import explain, gangs, place, promises, reservation
 from controller.scheduler.job_order import JobsByQueue, is_pending
 from controller.scheduler.model import ACTIVE_USED, HOLDING, Wait
 from controller.scheduler.session import Session
-from controller.scheduler.state import JobState
+from controller.scheduler.state import JobState, NodeSet
 
 NAME = "allocate"
 
@@ -24,26 +25,29 @@ def run(session: Session) -> None:
     waiting = [job for job in session.ledger.jobs.values() if is_pending(job) and gangs.is_ready(job)]
     queue = JobsByQueue(session, waiting)
     failed = _Failed(session)
+    promises.keep(session, partial(_allocate, session))
     reservation.resume(session)
     while (job := queue.pop()) is not None:
-        held_before = any(task.status in HOLDING for task in job.tasks)
+        if not is_pending(job):  # served before its turn, as it was promised
+            continue
         if failed.is_like(job) or not _allocate(session, job):
             failed.add(job)
             continue
         if reservation.placed(session, job):
             failed.forget()
-        if not held_before and any(task.status in HOLDING for task in job.tasks):
-            session.started.append(job.id)
         if is_pending(job):
             queue.push(job)
 
 
-def _allocate(session: Session, job: JobState) -> bool:
+def _allocate(session: Session, job: JobState, only: NodeSet | None = None) -> bool:
     mark = session.ledger.mark()
-    if not place.place_job(session, job, real=True):
+    held_before = any(task.status in HOLDING for task in job.tasks)
+    if not place.place_job(session, job, real=True, only=only):
         return False
     if gangs.should_pipeline(job):
         session.ledger.to_pipelined(job, mark)
+    if not held_before and any(task.status in HOLDING for task in job.tasks):
+        session.started.append(job.id)
     return True
 
 

@@ -131,7 +131,7 @@ def may_reclaim_with(
 def may_reclaim_from(session: Session, evictor: JobState, victim: JobState, amounts: Amounts) -> bool:
     """Tell whether reclaim may look at the victim for a job that asks for these amounts."""
     queue, own = victim.queue, evictor.queue
-    if queue is None or own is None or queue is own or not victim.spec.preemptible or not is_active(victim):
+    if queue is None or own is None or queue is own or not _may_lose(session, victim):
         return False
     if not reclaim_gates.may_be_victim(own, amounts, queue):
         return False
@@ -142,11 +142,17 @@ def may_preempt(session: Session, evictor: JobState, victim: JobState) -> bool:
     """Tell whether preemption may look at the victim: same queue, strictly lower priority."""
     if victim.queue is not evictor.queue or victim.spec.priority >= evictor.spec.priority:
         return False
-    if not victim.spec.preemptible or not is_active(victim):
+    if not _may_lose(session, victim):
         return False
     return is_elastic(victim) or not is_protected(session, "preempt", victim, evictor)
 
 
-def may_move(evictor: JobState, victim: JobState) -> bool:
+def may_move(session: Session, evictor: JobState, victim: JobState) -> bool:
     """Tell whether consolidation may move the victim."""
-    return victim is not evictor and victim.spec.preemptible and is_active(victim)
+    return victim is not evictor and _may_lose(session, victim)
+
+
+def _may_lose(session: Session, victim: JobState) -> bool:
+    """Tell whether a job may lose pods to anybody: it has some, may be preempted, and no doubt protects it."""
+    is_movable = session.movable is None or victim.id in session.movable
+    return is_movable and victim.spec.preemptible and is_active(victim)

@@ -151,7 +151,7 @@ class Consolidate(Kind):
         return self.free_gpus() >= self.asked(job)[0]
 
     def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:  # noqa: ARG002
-        return judging.may_move(evictor, victim)
+        return judging.may_move(self.session, evictor, victim)
 
     def candidates(self, evictor: JobState) -> list[JobState]:
         most = self.session.settings.max_consolidation_preemptees
