@@ -15,7 +15,8 @@ from bench.cycle_scenes import SCENES, departments
 from controller.scheduler import fairshare, queues
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Plan, Settings, Snapshot
+from controller.scheduler.model import Settings, Snapshot
+from controller.scheduler.plan import Plan
 from controller.scheduler.rules import DEFAULT
 
 FAIR_SHARE = "fair_share_2000"

@@ -10,19 +10,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from controller.scheduler.amounts import UNLIMITED, WHOLE_GPU
-from controller.scheduler.model import (
-    Gpu,
-    Job,
-    Node,
-    PodSet,
-    Queue,
-    Quota,
-    Request,
-    Snapshot,
-    SubGroup,
-    Task,
-    TaskStatus,
-)
+from controller.scheduler.model import Job, PodSet, Queue, Quota, Snapshot, SubGroup, Task, TaskStatus
+from controller.scheduler.nodes import Gpu, Node
+from controller.scheduler.requests import Request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GPUS_PER_NODE = 8

@@ -16,6 +16,11 @@ UNLIMITED: Final = -1
 WHOLE_GPU: Final = 1000
 
 Amounts: TypeAlias = tuple[int, int, int]
+Amount: TypeAlias = tuple[str, int]
+"""So much of any resource by name: CPU in millicores, memory in bytes, the rest in whole units."""
+ZoneAmounts: TypeAlias = tuple[tuple[str, tuple[Amount, ...]], ...]
+"""What a pod holds of each NUMA zone, by the zone's id; amounts in order of their names."""
+
 NOTHING: Final[Amounts] = (0, 0, 0)
 
 

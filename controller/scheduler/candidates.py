@@ -15,8 +15,8 @@ from controller.scheduler import health_limits, score
 from controller.scheduler import numa as zones
 from controller.scheduler.fit import Shape
 from controller.scheduler.fit_reasons import FitReasons
-from controller.scheduler.model import Request
 from controller.scheduler.node_index import NodeIndex
+from controller.scheduler.requests import Request
 from controller.scheduler.state import NodeSet, NodeState, TaskState
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from controller.scheduler.amounts import ZoneAmounts
 from controller.scheduler.casewords import Case, CaseJob, CaseNode, CaseTask
-from controller.scheduler.model import TaskStatus, ZoneAmounts
+from controller.scheduler.model import TaskStatus
 from controller.scheduler.numa_objects import recorded
 
 ON_NODE = frozenset(

@@ -14,20 +14,8 @@ from controller.scheduler.casecards import Standing, card_count, first_standings
 from controller.scheduler.casejobs import MIG_PREFIX, NODE_LABEL, NOW, claim_id, job_of, whole_seconds
 from controller.scheduler.casenuma import numa_of
 from controller.scheduler.casewords import Case, CaseClaim, CaseNode, CasePlugin, CaseQueue, CaseQuota
-from controller.scheduler.model import (
-    Claim,
-    Device,
-    DeviceRequest,
-    Gpu,
-    Level,
-    Node,
-    Order,
-    Queue,
-    Quota,
-    Settings,
-    Snapshot,
-    Topology,
-)
+from controller.scheduler.model import Order, Queue, Quota, Settings, Snapshot
+from controller.scheduler.nodes import Claim, Device, DeviceRequest, Gpu, Level, Node, Topology
 
 QUEUE_LABEL: Final = "kai.scheduler/queue"
 GPU_DRIVER: Final = "nvidia.com/gpu"

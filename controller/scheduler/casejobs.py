@@ -9,19 +9,8 @@ from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.casecards import ON_NODE, Standing, task_id
 from controller.scheduler.casenuma import alignment_of
 from controller.scheduler.casewords import CaseJob, CaseSubGroup, CaseTask, CaseTopologyConstraint
-from controller.scheduler.model import (
-    ANYWHERE,
-    Constraints,
-    Expression,
-    Job,
-    NodeTerm,
-    PodSet,
-    PodTerm,
-    Request,
-    SubGroup,
-    Task,
-    TopologyConstraint,
-)
+from controller.scheduler.model import Job, PodSet, SubGroup, Task, TopologyConstraint
+from controller.scheduler.requests import ANYWHERE, Constraints, Expression, NodeTerm, PodTerm, Request
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """A case has ages only; any instant will do."""

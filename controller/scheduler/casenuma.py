@@ -4,17 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
+from controller.scheduler.amounts import Amount
 from controller.scheduler.casecards import Standing
 from controller.scheduler.casewords import Case, CaseJob, CaseNuma, CaseRequests
-from controller.scheduler.model import (
-    ACTIVE_USED,
-    Alignment,
-    Amount,
-    NumaTopology,
-    NumaZone,
-    TopologyPolicy,
-)
+from controller.scheduler.model import ACTIVE_USED
+from controller.scheduler.nodes import NumaTopology, NumaZone, TopologyPolicy
 from controller.scheduler.numa_objects import amounts_of, in_order
+from controller.scheduler.requests import Alignment
 
 GPU: Final = "nvidia.com/gpu"
 NAMES: Final = {"gpu": GPU, "gpus": GPU}

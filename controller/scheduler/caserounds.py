@@ -10,7 +10,8 @@ from controller.scheduler.casefile import held, snapshot_of
 from controller.scheduler.casejobs import claim_id
 from controller.scheduler.casewords import Case
 from controller.scheduler.cycle import Action, run_cycle
-from controller.scheduler.model import Plan, TaskStatus
+from controller.scheduler.model import TaskStatus
+from controller.scheduler.plan import Plan
 from controller.scheduler.rules import Rules
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
-from controller.scheduler.model import TopologyPolicy, TopologyScope
+from controller.scheduler.nodes import TopologyPolicy, TopologyScope
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from controller.scheduler.model import Claim, Device, DeviceRequest, DeviceTaint, Toleration
+from controller.scheduler.nodes import Claim, Device, DeviceRequest, DeviceTaint
+from controller.scheduler.requests import Toleration
 from kube.devices import (
     Attribute,
     ClaimRequest,

@@ -12,16 +12,9 @@ eviction or an undo needs no second book. Besides, devices of claims stay taken 
 from collections.abc import Iterable
 
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import (
-    ACTIVE_USED,
-    Claim,
-    Device,
-    DeviceRequest,
-    PartHealth,
-    Snapshot,
-    TaskStatus,
-)
+from controller.scheduler.model import ACTIVE_USED, Snapshot, TaskStatus
 from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
+from controller.scheduler.nodes import Claim, Device, DeviceRequest, PartHealth
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState, TaskState
 

@@ -5,7 +5,8 @@ does the number before its g in whole GPUs; devices of GPU classes that claims a
 """
 
 from controller.scheduler.amounts import WHOLE_GPU, Amounts
-from controller.scheduler.model import Node, PartHealth, Request
+from controller.scheduler.nodes import Node, PartHealth
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import DeviceState
 

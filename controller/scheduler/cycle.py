@@ -12,7 +12,8 @@ from controller.scheduler.actions import allocate, consolidate, preempt, reclaim
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
 from controller.scheduler.fit import Fit
-from controller.scheduler.model import Bind, Evict, Pipeline, Plan, Share, Snapshot, TaskStatus
+from controller.scheduler.model import Snapshot, TaskStatus
+from controller.scheduler.plan import Bind, Evict, Pipeline, Plan, Share
 from controller.scheduler.rules import DEFAULT, Rules
 from controller.scheduler.session import Session
 from controller.scheduler.state import QueueState, TaskState

@@ -7,8 +7,9 @@ count is made once from those pods alone, and afterwards only nodes that changed
 from collections.abc import Iterable, Mapping
 
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import Expression, TaskStatus
+from controller.scheduler.model import TaskStatus
 from controller.scheduler.node_terms import selector_holds
+from controller.scheduler.requests import Expression
 from controller.scheduler.state import NodeState, TaskState
 
 GONE = frozenset({TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.SUCCEEDED, TaskStatus.FAILED})

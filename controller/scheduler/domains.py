@@ -6,7 +6,7 @@ level down, so that rack 1 of one block and rack 1 of another are two.
 
 from collections.abc import Iterable
 
-from controller.scheduler.model import Topology
+from controller.scheduler.nodes import Topology
 from controller.scheduler.state import NodeState
 
 

@@ -7,8 +7,10 @@ the same cycle is decided once more as if they were well, and only who is evicte
 
 import msgspec
 
-from controller.scheduler.model import Node, PartHealth, Plan, Snapshot
+from controller.scheduler.model import Snapshot
 from controller.scheduler.node_terms import CONDITION_TAINTS
+from controller.scheduler.nodes import Node, PartHealth
+from controller.scheduler.plan import Plan
 
 
 def all_in_sight(snapshot: Snapshot) -> Snapshot | None:

@@ -6,7 +6,8 @@ PreemptionDelayNotElapsed; beside them NotReady, Pipelined and Reserved. Reasons
 """
 
 from controller.scheduler import fit_reasons, gangs, job_order
-from controller.scheduler.model import TaskStatus, Wait
+from controller.scheduler.model import TaskStatus
+from controller.scheduler.plan import Wait
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, TaskState
 

@@ -13,8 +13,10 @@ from msgspec import structs
 from controller.scheduler import health_limits, node_terms
 from controller.scheduler.claims import Claims
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import Constraints, Node, Request, Snapshot, TaskStatus
+from controller.scheduler.model import Snapshot, TaskStatus
+from controller.scheduler.nodes import Node
 from controller.scheduler.pod_affinity import PodAffinity
+from controller.scheduler.requests import Constraints, Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.spread import TopologySpread
 from controller.scheduler.state import NodeState, TaskState

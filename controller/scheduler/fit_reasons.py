@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.scheduler import capacity
 from controller.scheduler.fit import Fit, Shape
-from controller.scheduler.model import PartHealth, Reason, Request
+from controller.scheduler.nodes import PartHealth
+from controller.scheduler.plan import Reason
+from controller.scheduler.requests import Request
 from controller.scheduler.state import NodeState, TaskState
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ which a finding stands (`avoid`) come last, and the lowest index decides between
 """
 
 from controller.scheduler.amounts import WHOLE_GPU
-from controller.scheduler.model import Order, Request
+from controller.scheduler.model import Order
 from controller.scheduler.node_books import on_card
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import DeviceState, NodeState
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from controller.scheduler.model import Value
+from controller.scheduler.values import Value
 
 GPU = "nvidia.com/gpu"
 FRACTION = "gpu-fraction"

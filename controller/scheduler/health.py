@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from checks.condition import Status
-from controller.scheduler.model import Node, Taint
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of, mig_strategy, offers_gpus, why_unfenced
 from controller.scheduler.node_findings import (
     GPU_CONDITIONS,
@@ -24,7 +23,9 @@ from controller.scheduler.node_findings import (
     unknown_of,
     unknown_words,
 )
+from controller.scheduler.nodes import Node
 from controller.scheduler.pod_request import GPU_RESOURCE, MIG_PREFIX, is_other
+from controller.scheduler.requests import Taint
 from controller.scheduler.rules import Rules
 from kube import quantity
 from kube.types import Node as KubeNode

@@ -10,7 +10,9 @@ from typing import Final
 
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import ACTIVE_USED, Node, PartHealth, Request, TaskStatus
+from controller.scheduler.model import ACTIVE_USED, TaskStatus
+from controller.scheduler.nodes import Node, PartHealth
+from controller.scheduler.requests import Request
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
 MOST_HOMES: Final = 8

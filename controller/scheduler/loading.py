@@ -4,18 +4,10 @@ from collections.abc import Iterable
 
 from controller.scheduler import counting, node_books, queues, task_order
 from controller.scheduler.amounts import NOTHING, WHOLE_GPU, Amounts, minus, plus
-from controller.scheduler.model import (
-    ACTIVE_USED,
-    HOLDING,
-    Constraints,
-    Node,
-    PartHealth,
-    Snapshot,
-    SubGroup,
-    Taint,
-    TaskStatus,
-)
+from controller.scheduler.model import ACTIVE_USED, HOLDING, Snapshot, SubGroup, TaskStatus
 from controller.scheduler.node_terms import CONDITION_TAINTS, HARD_EFFECTS, why_not_taints
+from controller.scheduler.nodes import Node, PartHealth
+from controller.scheduler.requests import Constraints, Taint
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import DeviceState, JobState, NodeState, PodSetState, QueueState, TaskState
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.counting import mig_resource
-from controller.scheduler.model import Request
+from controller.scheduler.requests import Request
 from controller.scheduler.state import DeviceState, NodeState
 
 

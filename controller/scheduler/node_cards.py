@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final
 
 from checks.finding import EFFECT_RANK, Effect, PartKind, is_same_part
-from controller.scheduler.model import Gpu, PartHealth
 from controller.scheduler.node_findings import (
     GPU_CONDITIONS,
     Seen,
@@ -15,6 +14,7 @@ from controller.scheduler.node_findings import (
     unknown_words,
     worst_first,
 )
+from controller.scheduler.nodes import Gpu, PartHealth
 from controller.scheduler.pod_request import GPU_RESOURCE
 from kube import quantity
 from kube.nodehealth import HealthFinding, PartState

@@ -13,7 +13,8 @@ from typing import Final
 
 from controller.scheduler import health_limits, node_terms, score
 from controller.scheduler.fit import Fit, Shape
-from controller.scheduler.model import Order, Request, Settings
+from controller.scheduler.model import Order, Settings
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeSet, NodeState
 

@@ -6,7 +6,8 @@ Nothing here depends on other pods, so an answer holds for a whole cycle.
 
 from collections.abc import Mapping
 
-from controller.scheduler.model import Constraints, Expression, Node, NodeTerm, Taint, Toleration
+from controller.scheduler.nodes import Node
+from controller.scheduler.requests import Constraints, Expression, NodeTerm, Taint, Toleration
 
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 AFFINITY_REFUSED = "node(s) didn't match Pod's node affinity/selector"

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
-from controller.scheduler.model import Alignment, Amount, Request, TaskStatus, TopologyPolicy, TopologyScope
+from controller.scheduler.amounts import Amount
+from controller.scheduler.model import TaskStatus
+from controller.scheduler.nodes import TopologyPolicy, TopologyScope
+from controller.scheduler.requests import Alignment, Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState, NumaState, Placement, TaskState
 

@@ -8,7 +8,9 @@ Source: KAI Scheduler, plugins/numa (reconstruct.go, seed_placements.go).
 
 from collections.abc import Iterable
 
-from controller.scheduler.model import HOLDING, Amount, TaskStatus, TopologyPolicy, ZoneAmounts
+from controller.scheduler.amounts import Amount, ZoneAmounts
+from controller.scheduler.model import HOLDING, TaskStatus
+from controller.scheduler.nodes import TopologyPolicy
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState, NumaState, Placement, TaskState
 

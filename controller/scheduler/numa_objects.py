@@ -10,14 +10,8 @@ from typing import Final
 
 import msgspec
 
-from controller.scheduler.model import (
-    Amount,
-    NumaTopology,
-    NumaZone,
-    TopologyPolicy,
-    TopologyScope,
-    ZoneAmounts,
-)
+from controller.scheduler.amounts import Amount, ZoneAmounts
+from controller.scheduler.nodes import NumaTopology, NumaZone, TopologyPolicy, TopologyScope
 from kube import quantity
 from kube.scheduling import NodeResourceTopology
 

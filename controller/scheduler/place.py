@@ -10,7 +10,8 @@ from itertools import chain
 
 from controller.scheduler import capacity, counting, explain, gangs, topology
 from controller.scheduler.amounts import NOTHING, plus
-from controller.scheduler.model import PodSet, Request, SubGroup, TaskStatus
+from controller.scheduler.model import PodSet, SubGroup, TaskStatus
+from controller.scheduler.requests import Request
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 

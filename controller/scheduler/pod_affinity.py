@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.scheduler.domain_counts import DomainCounts, PodLabels
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import ANYWHERE, Expression, PodTerm
 from controller.scheduler.node_terms import selector_holds
+from controller.scheduler.requests import ANYWHERE, Expression, PodTerm
 from controller.scheduler.state import NodeState, TaskState
 
 AFFINITY_REFUSED = "node(s) didn't match pod affinity rules"

@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from controller.scheduler.model import (
+from controller.scheduler.node_terms import selector_holds
+from controller.scheduler.requests import (
     Constraints,
     Expression,
     NodeTerm,
@@ -14,7 +15,6 @@ from controller.scheduler.model import (
     Spread,
     Toleration,
 )
-from controller.scheduler.node_terms import selector_holds
 from kube.placement import (
     LabelSelector,
     NodeSelectorTerm,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.scheduler.amounts import WHOLE_GPU
-from controller.scheduler.model import Request
+from controller.scheduler.requests import Request
 from kube import quantity
 from kube.types import Pod, ResourceRequirements
 

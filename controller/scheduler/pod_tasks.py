@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-from controller.scheduler.model import Request, Task, TaskStatus
+from controller.scheduler.model import Task, TaskStatus
 from controller.scheduler.pod_constraints import Surroundings, constraints_of
 from controller.scheduler.pod_request import request_of
+from controller.scheduler.requests import Request
 from kube.devices import ResourceClaim
 from kube.types import Pod, PodResourceClaim
 

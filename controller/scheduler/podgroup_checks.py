@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from controller.scheduler.model import Value
+from controller.scheduler.values import Value
 
 
 class Finding(StrEnum):

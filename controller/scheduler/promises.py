@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from controller.scheduler import gangs
 from controller.scheduler.job_order import is_pending
-from controller.scheduler.model import Promise, TaskStatus
+from controller.scheduler.model import TaskStatus
+from controller.scheduler.plan import Promise
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet
 

@@ -14,17 +14,8 @@ import msgspec
 
 from controller.scheduler.amounts import NOTHING, UNLIMITED, WHOLE_GPU
 from controller.scheduler.grouper.durations import seconds
-from controller.scheduler.model import (
-    Job,
-    Level,
-    PodSet,
-    Queue,
-    Quota,
-    SubGroup,
-    Task,
-    Topology,
-    TopologyConstraint,
-)
+from controller.scheduler.model import Job, PodSet, Queue, Quota, SubGroup, Task, TopologyConstraint
+from controller.scheduler.nodes import Level, Topology
 from kube.scheduling import (
     LAST_START,
     STALE_SINCE,

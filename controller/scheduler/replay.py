@@ -15,7 +15,8 @@ import msgspec
 from controller.scheduler import casefile
 from controller.scheduler.amounts import RESOURCE_NAMES, UNLIMITED, WHOLE_GPU, Amounts
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Plan, PodSet, Queue, Share, Snapshot, SubGroup
+from controller.scheduler.model import PodSet, Queue, Snapshot, SubGroup
+from controller.scheduler.plan import Plan, Share
 from controller.scheduler.rules import Rules
 
 

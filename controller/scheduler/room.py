@@ -1,8 +1,9 @@
 """Whether a node has room for a pod, by amounts alone, in kube-scheduler's words. Pure."""
 
 from controller.scheduler.gpu_choice import choose, count_shared, fits_empty
-from controller.scheduler.model import Order, Request
+from controller.scheduler.model import Order
 from controller.scheduler.node_books import extended
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState
 

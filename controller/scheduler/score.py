@@ -7,7 +7,8 @@ the name. Before all of these, ours puts nodes to avoid last. `free` is what bin
 
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.fit import is_mig
-from controller.scheduler.model import Order, Request
+from controller.scheduler.model import Order
+from controller.scheduler.requests import Request
 from controller.scheduler.state import DeviceState, NodeState
 
 NONE_OF_IT = (1 << 56) - 1

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from controller.scheduler.domains import DomainTree
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import Settings, Snapshot, Wait
+from controller.scheduler.model import Settings, Snapshot
+from controller.scheduler.plan import Wait
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import TaskState
 

@@ -16,25 +16,14 @@ import msgspec
 from controller.scheduler.claim_objects import claim_of, devices_of
 from controller.scheduler.gpu_holdings import holdings, is_reservation, lonely_reservations
 from controller.scheduler.health import node_of
-from controller.scheduler.model import (
-    Constraints,
-    Device,
-    Gpu,
-    Job,
-    Node,
-    PartHealth,
-    Queue,
-    Settings,
-    Snapshot,
-    SubGroup,
-    Task,
-    TaskStatus,
-)
+from controller.scheduler.model import Job, Queue, Settings, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
+from controller.scheduler.nodes import Device, Gpu, Node, PartHealth
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
+from controller.scheduler.requests import Constraints
 from controller.scheduler.rules import DEFAULT, Rules
 from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kube.nodehealth import NodeHealth

@@ -7,9 +7,10 @@ have no taint that it does not tolerate. Pods that are ending do not count. Too 
 
 from controller.scheduler.domain_counts import DomainCounts
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import Constraints, Node, Spread
 from controller.scheduler.node_terms import selector_holds, why_not_affinity, why_not_taints
+from controller.scheduler.nodes import Node
 from controller.scheduler.pod_affinity import PodAffinity
+from controller.scheduler.requests import Constraints, Spread
 from controller.scheduler.state import NodeState, TaskState
 
 SPREAD_REFUSED = "node(s) didn't match pod topology spread constraints"

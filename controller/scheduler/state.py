@@ -7,18 +7,9 @@ each other directly; the frozen value each was made of is its `spec`.
 from itertools import accumulate
 from typing import TypeAlias
 
-from controller.scheduler.amounts import Amounts
-from controller.scheduler.model import (
-    Amount,
-    Gpu,
-    Job,
-    Node,
-    NumaTopology,
-    Queue,
-    SubGroup,
-    Task,
-    TaskStatus,
-)
+from controller.scheduler.amounts import Amount, Amounts
+from controller.scheduler.model import Job, Queue, SubGroup, Task, TaskStatus
+from controller.scheduler.nodes import Gpu, Node, NumaTopology
 
 Placement: TypeAlias = tuple[tuple[int, tuple[Amount, ...]], ...]
 """What a pod gets of each NUMA zone of its node, by the zone's place among them."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from math import isqrt
 
 from controller.scheduler.amounts import NOTHING, RESOURCES, Amounts
-from controller.scheduler.model import Value
+from controller.scheduler.values import Value
 
 _ONE = 1 << 60
 _STEPS = 16

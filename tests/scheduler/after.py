@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import msgspec
 
-from controller.scheduler.model import Bind, Job, Plan, Snapshot, Task, TaskStatus
+from controller.scheduler.model import Job, Snapshot, Task, TaskStatus
+from controller.scheduler.plan import Bind, Plan
 
 CYCLE = timedelta(seconds=10)
 

@@ -1,6 +1,7 @@
 """Where KAI Scheduler's rule hurts users, ours does better: the measured cases, in its words and in ours."""
 
-from controller.scheduler.model import Gpu, Node, PartHealth, Request
+from controller.scheduler.nodes import Gpu, Node, PartHealth
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from tests.scheduler.words import bound, card, cluster, decide, evicted, job, node, queue
 

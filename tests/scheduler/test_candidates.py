@@ -9,19 +9,9 @@ from hypothesis import strategies as st
 
 from controller.scheduler import score
 from controller.scheduler.cycle import open_session
-from controller.scheduler.model import (
-    Constraints,
-    Expression,
-    Job,
-    Node,
-    NodeTerm,
-    Order,
-    PreferredNodeTerm,
-    Request,
-    Settings,
-    Taint,
-    TaskStatus,
-)
+from controller.scheduler.model import Job, Order, Settings, TaskStatus
+from controller.scheduler.nodes import Node
+from controller.scheduler.requests import Constraints, Expression, NodeTerm, PreferredNodeTerm, Request, Taint
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from controller.scheduler.session import Session
 from controller.scheduler.state import NodeSet, TaskState

@@ -7,18 +7,9 @@ import pytest
 
 from controller.scheduler import fit
 from controller.scheduler.cycle import open_session, run_cycle
-from controller.scheduler.model import (
-    Claim,
-    Device,
-    DeviceRequest,
-    DeviceTaint,
-    Gpu,
-    Job,
-    PartHealth,
-    Request,
-    Snapshot,
-    Toleration,
-)
+from controller.scheduler.model import Job, Snapshot
+from controller.scheduler.nodes import Claim, Device, DeviceRequest, DeviceTaint, Gpu, PartHealth
+from controller.scheduler.requests import Request, Toleration
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from tests.scheduler import words
 

@@ -8,7 +8,9 @@ import pytest
 from controller.scheduler import rules
 from controller.scheduler.actions import allocate, stale
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Job, Plan, Queue, Request, Settings, Snapshot, TaskStatus
+from controller.scheduler.model import Job, Queue, Settings, Snapshot, TaskStatus
+from controller.scheduler.plan import Plan
+from controller.scheduler.requests import Request
 from tests.scheduler.words import NOW, bound, card, cluster, evicted, job, node, queue
 
 

@@ -6,16 +6,9 @@ import pytest
 
 from controller.scheduler import fit
 from controller.scheduler.cycle import open_session
-from controller.scheduler.model import (
-    Constraints,
-    Expression,
-    Node,
-    NodeTerm,
-    Request,
-    Settings,
-    Taint,
-    Toleration,
-)
+from controller.scheduler.model import Settings
+from controller.scheduler.nodes import Node
+from controller.scheduler.requests import Constraints, Expression, NodeTerm, Request, Taint, Toleration
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from tests.scheduler import words
 

@@ -4,7 +4,9 @@ import pytest
 
 from controller.scheduler import fit_reasons
 from controller.scheduler.cycle import open_session
-from controller.scheduler.model import Node, Reason, Request, Taint
+from controller.scheduler.nodes import Node
+from controller.scheduler.plan import Reason
+from controller.scheduler.requests import Request, Taint
 from controller.scheduler.rules import DEFAULT
 from tests.scheduler import words
 

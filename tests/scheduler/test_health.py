@@ -8,9 +8,9 @@ import pytest
 
 from checks.check import discover
 from controller.scheduler.health import node_of
-from controller.scheduler.model import Node, PartHealth
 from controller.scheduler.node_cards import cards_of
 from controller.scheduler.node_findings import GPU_CONDITIONS, PORT_CONDITION, STORAGE_CONDITIONS, Seen
+from controller.scheduler.nodes import Node, PartHealth
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from kube.nodehealth import NodeHealth
 from kube.types import Lease, ObjectMeta, OwnerReference

@@ -7,7 +7,8 @@ import pytest
 
 from controller.scheduler import fit
 from controller.scheduler.cycle import open_session, run_cycle
-from controller.scheduler.model import Gpu, Node, PartHealth, Request
+from controller.scheduler.nodes import Gpu, Node, PartHealth
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import DEFAULT
 from tests.scheduler import words
 

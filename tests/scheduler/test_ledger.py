@@ -8,25 +8,19 @@ import pytest
 from controller.scheduler import ledger as ledgers
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import (
-    Constraints,
-    Device,
-    Gpu,
     Job,
-    Node,
     Order,
-    PartHealth,
     PodSet,
     Queue,
     Quota,
-    Request,
     Settings,
     Snapshot,
     SubGroup,
-    Taint,
     Task,
     TaskStatus,
-    Toleration,
 )
+from controller.scheduler.nodes import Device, Gpu, Node, PartHealth
+from controller.scheduler.requests import Constraints, Request, Taint, Toleration
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

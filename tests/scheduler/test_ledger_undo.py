@@ -10,20 +10,18 @@ from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import (
     ACTIVE_USED,
     HOLDING,
-    Gpu,
     Job,
-    Node,
     Order,
-    PartHealth,
     Queue,
     Quota,
-    Request,
     Settings,
     Snapshot,
     Task,
     TaskStatus,
 )
 from controller.scheduler.node_books import on_card, whole
+from controller.scheduler.nodes import Gpu, Node, PartHealth
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from controller.scheduler.state import DeviceState, NodeState, TaskState
 

@@ -8,26 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler import ledger as ledgers
+from controller.scheduler.amounts import Amount, ZoneAmounts
 from controller.scheduler.cycle import open_session
 from controller.scheduler.ledger import Ledger
-from controller.scheduler.model import (
-    HOLDING,
-    Alignment,
-    Amount,
-    Job,
-    Node,
-    NumaTopology,
-    NumaZone,
-    Request,
-    Task,
-    TaskStatus,
-    TopologyPolicy,
-    TopologyScope,
-    ZoneAmounts,
-)
+from controller.scheduler.model import HOLDING, Job, Task, TaskStatus
+from controller.scheduler.nodes import Node, NumaTopology, NumaZone, TopologyPolicy, TopologyScope
 from controller.scheduler.numa import placement
 from controller.scheduler.numa_books import by_id
 from controller.scheduler.numa_objects import in_order, recorded, topology_of
+from controller.scheduler.requests import Alignment, Request
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from controller.scheduler.state import NumaState, Placement
 from kube.scheduling import Attribute, NodeResourceTopology, Zone, ZoneResource

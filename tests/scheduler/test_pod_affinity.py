@@ -7,17 +7,9 @@ import pytest
 
 from controller.scheduler import fit
 from controller.scheduler.cycle import open_session
-from controller.scheduler.model import (
-    Constraints,
-    Expression,
-    Job,
-    NodeTerm,
-    PodTerm,
-    Spread,
-    Taint,
-    TaskStatus,
-)
+from controller.scheduler.model import Job, TaskStatus
 from controller.scheduler.pod_affinity import AFFINITY_REFUSED, ANTI_AFFINITY_REFUSED, EXISTING_REFUSED
+from controller.scheduler.requests import Constraints, Expression, NodeTerm, PodTerm, Spread, Taint
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from controller.scheduler.session import Session
 from controller.scheduler.spread import LABEL_REFUSED, SPREAD_REFUSED

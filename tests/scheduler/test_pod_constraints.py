@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.scheduler.model import (
+from controller.scheduler.pod_constraints import NOBODY, NOWHERE, Surroundings, constraints_of
+from controller.scheduler.requests import (
     ANYWHERE,
     Constraints,
     Expression,
@@ -14,7 +15,6 @@ from controller.scheduler.model import (
     Spread,
     Toleration,
 )
-from controller.scheduler.pod_constraints import NOBODY, NOWHERE, Surroundings, constraints_of
 from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.scheduler.kube_words import pod
 

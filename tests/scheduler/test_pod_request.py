@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.scheduler.model import Request
 from controller.scheduler.pod_request import asked, request_of
+from controller.scheduler.requests import Request
 from tests.scheduler.kube_words import pod
 
 

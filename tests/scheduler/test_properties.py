@@ -8,16 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.amounts import UNLIMITED, WHOLE_GPU
-from controller.scheduler.model import (
-    Job,
-    Node,
-    PartHealth,
-    Plan,
-    Request,
-    Snapshot,
-    Task,
-    TaskStatus,
-)
+from controller.scheduler.model import Job, Snapshot, Task, TaskStatus
+from controller.scheduler.nodes import Node, PartHealth
+from controller.scheduler.plan import Plan
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import COMPATIBLE
 from tests.scheduler.after import after
 from tests.scheduler.words import cluster, decide, job, node, queue

@@ -8,7 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.amounts import RESOURCES, UNLIMITED
-from controller.scheduler.model import Job, Node, Queue, Quota, Request, Share, Snapshot, TaskStatus
+from controller.scheduler.model import Job, Queue, Quota, Snapshot, TaskStatus
+from controller.scheduler.nodes import Node
+from controller.scheduler.plan import Share
+from controller.scheduler.requests import Request
 from tests.scheduler.after import after
 from tests.scheduler.words import FREE, bound, cluster, decide, job, node, queue
 

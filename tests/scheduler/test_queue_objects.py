@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from controller.scheduler.model import Queue as Spec
-from controller.scheduler.model import Quota, Request, Task, TaskStatus
+from controller.scheduler.model import Quota, Task, TaskStatus
 from controller.scheduler.queue_objects import MODELS, queues_of
 from controller.scheduler.replay import problems
+from controller.scheduler.requests import Request
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.scheduling import Queue
 from tests.scheduler.words import FREE, cluster, decide, job, node

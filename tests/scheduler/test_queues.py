@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduler.amounts import UNLIMITED
-from controller.scheduler.model import Gpu, Job, Node, Queue, Quota, Task
+from controller.scheduler.model import Job, Queue, Quota, Task
+from controller.scheduler.nodes import Gpu, Node
 from controller.scheduler.queues import add, add_model, allocatable, build, count_model, request
 from controller.scheduler.state import JobState, NodeState, TaskState
 

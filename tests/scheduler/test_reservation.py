@@ -9,7 +9,10 @@ import pytest
 from controller.scheduler import rules
 from controller.scheduler.actions import allocate, consolidate
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Job, Node, Plan, Queue, Request, Snapshot
+from controller.scheduler.model import Job, Queue, Snapshot
+from controller.scheduler.nodes import Node
+from controller.scheduler.plan import Plan
+from controller.scheduler.requests import Request
 from tests.scheduler.words import bound, cluster, job, node, queue
 
 KAI = msgspec.structs.replace(rules.DEFAULT, reservation=False)

@@ -6,22 +6,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from controller.scheduler.model import (
-    Constraints,
-    Expression,
-    Level,
-    NodeTerm,
-    Order,
-    PodSet,
-    PodTerm,
-    Queue,
-    Request,
-    Settings,
-    Snapshot,
-    SubGroup,
-    Topology,
-    TopologyConstraint,
-)
+from controller.scheduler.model import Order, PodSet, Queue, Settings, Snapshot, SubGroup, TopologyConstraint
+from controller.scheduler.nodes import Level, Topology
+from controller.scheduler.requests import Constraints, Expression, NodeTerm, PodTerm, Request
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from tests.scheduler.words import NOW, bound, card, cluster, decide, evicted, job, node, queue
 

@@ -5,20 +5,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from controller.scheduler.model import (
-    Claim,
-    Constraints,
-    Device,
-    DeviceRequest,
-    DeviceTaint,
-    Job,
-    Node,
-    Plan,
-    Request,
-    Snapshot,
-    Taint,
-    Toleration,
-)
+from controller.scheduler.model import Job, Snapshot
+from controller.scheduler.nodes import Claim, Device, DeviceRequest, DeviceTaint, Node
+from controller.scheduler.plan import Plan
+from controller.scheduler.requests import Constraints, Request, Taint, Toleration
 from controller.scheduler.rules import COMPATIBLE
 from tests.scheduler.words import bound, card, cluster, decide, evicted, job, node, queue
 

@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import (
-    Job,
-    PartHealth,
-    PodSet,
-    Quota,
-    Snapshot,
-    SubGroup,
-    TaskStatus,
-    TopologyConstraint,
-)
+from controller.scheduler.model import Job, PodSet, Quota, Snapshot, SubGroup, TaskStatus, TopologyConstraint
+from controller.scheduler.nodes import PartHealth
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.devices import DeviceClass, ResourceClaim, ResourceSlice

@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 from controller.scheduler import cycle, gangs, topology
 from controller.scheduler.actions import allocate
 from controller.scheduler.domains import DomainTree
-from controller.scheduler.model import (
-    Job,
-    Level,
-    Node,
-    PodSet,
-    Snapshot,
-    SubGroup,
-    Task,
-    Topology,
-    TopologyConstraint,
-)
+from controller.scheduler.model import Job, PodSet, Snapshot, SubGroup, Task, TopologyConstraint
+from controller.scheduler.nodes import Level, Node, Topology
 from controller.scheduler.rules import DEFAULT
 from tests.scheduler.words import bound, cluster, job, node, queue
 

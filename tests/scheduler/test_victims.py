@@ -9,17 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.amounts import UNLIMITED
-from controller.scheduler.model import (
-    Constraints,
-    Level,
-    PodSet,
-    Request,
-    Settings,
-    Snapshot,
-    SubGroup,
-    Topology,
-    TopologyConstraint,
-)
+from controller.scheduler.model import PodSet, Settings, Snapshot, SubGroup, TopologyConstraint
+from controller.scheduler.nodes import Level, Topology
+from controller.scheduler.requests import Constraints, Request
 from tests.scheduler.after import after
 from tests.scheduler.words import NOW, cluster, decide, evicted, job, node, queue
 

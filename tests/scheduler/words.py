@@ -4,26 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from controller.scheduler.cycle import run_cycle
 
 from controller.scheduler.amounts import UNLIMITED, WHOLE_GPU
+from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import (
-    Constraints,
-    Gpu,
     Job,
-    Node,
-    PartHealth,
-    Plan,
     PodSet,
     Queue,
     Quota,
-    Request,
     Settings,
     Snapshot,
     SubGroup,
     Task,
     TaskStatus,
 )
+from controller.scheduler.nodes import Gpu, Node, PartHealth
+from controller.scheduler.plan import Plan
+from controller.scheduler.requests import Constraints, Request
 from controller.scheduler.rules import DEFAULT, Rules
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

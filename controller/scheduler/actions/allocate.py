@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from controller.scheduler import explain, gangs, place, promises, reservation
 from controller.scheduler.job_order import JobsByQueue, is_pending
-from controller.scheduler.model import ACTIVE_USED, HOLDING, Wait
+from controller.scheduler.model import ACTIVE_USED, HOLDING
+from controller.scheduler.plan import Wait
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet
 

@@ -12,7 +12,7 @@ from controller.scheduler.grouper.kubeflow import MPI_REPLICAS, PYTORCH_REPLICAS
 from controller.scheduler.grouper.leader_worker_set import leader_worker_set
 from controller.scheduler.grouper.ray import ray_cluster, ray_job, ray_service
 from controller.scheduler.grouper.single import batch_job, cron_job, knative, per_pod, pod_alone, runai_job
-from controller.scheduler.model import Value
+from controller.scheduler.values import Value
 
 TRAIN = "train"
 BUILD = "build"

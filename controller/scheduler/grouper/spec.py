@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from controller.scheduler.grouper.fields import Thing
-from controller.scheduler.model import TopologyConstraint, Value
+from controller.scheduler.model import TopologyConstraint
+from controller.scheduler.values import Value
 
 
 class Owner(Value, frozen=True, kw_only=True):

@@ -10,7 +10,9 @@ from typing import TypeAlias
 from controller.scheduler import gangs
 from controller.scheduler.amounts import Amounts
 from controller.scheduler.job_order import JobsByQueue, is_pending, why_not_queued
-from controller.scheduler.model import Constraints, SubGroup, TaskStatus, TopologyConstraint, Wait
+from controller.scheduler.model import SubGroup, TaskStatus, TopologyConstraint
+from controller.scheduler.plan import Wait
+from controller.scheduler.requests import Constraints
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState
 
