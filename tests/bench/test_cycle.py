@@ -7,7 +7,8 @@ import pytest
 from bench.cycle_child import FAIR_SHARE, bare_placement, main
 from bench.cycle_scenes import allocate, reclaim_many, unschedulable_gang
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Plan, Snapshot
+from controller.scheduler.model import Snapshot
+from controller.scheduler.plan import Plan
 from controller.scheduler.rules import DEFAULT
 
 
