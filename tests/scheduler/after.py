@@ -23,6 +23,8 @@ def after(snapshot: Snapshot, plan: Plan, *, recreated: bool = True) -> Snapshot
 
 def _job(job: Job, binds: dict[str, Bind], gone: set[str], snapshot: Snapshot, recreated: bool) -> Job:
     tasks = tuple(_task(task, binds, gone, recreated) for task in job.tasks)
+    if not job.ready and job.created_at <= snapshot.now + CYCLE:  # one that comes later has come
+        return msgspec.structs.replace(job, ready=True)
     if tasks == job.tasks:
         return job
     evicted = any(task.id in gone for task in job.tasks)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import timedelta
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
@@ -13,8 +14,8 @@ from controller.scheduler.nodes import Node, PartHealth
 from controller.scheduler.plan import Plan
 from controller.scheduler.requests import Request
 from controller.scheduler.rules import COMPATIBLE
-from tests.scheduler.after import after
-from tests.scheduler.words import cluster, decide, job, node, queue
+from tests.scheduler.after import CYCLE, after
+from tests.scheduler.words import NOW, cluster, decide, job, node, queue
 
 MIB = 1 << 30
 KINDS = (
@@ -61,7 +62,7 @@ def _node(draw: st.DrawFn, number: int, ill: bool) -> Node:
 
 def _job(draw: st.DrawFn, number: int, leaves: list[str]) -> Job:
     pods = draw(st.integers(1, 4))
-    return job(
+    made = job(
         f"job-{number:02}",
         draw(st.sampled_from(leaves)),
         pods=pods,
@@ -71,6 +72,11 @@ def _job(draw: st.DrawFn, number: int, leaves: list[str]) -> Job:
         preemptible=draw(st.sampled_from([True, True, False])),
         age_s=600 - number,
     )
+    if not draw(st.booleans()):
+        return made
+    # Comes when the others run: only then is there anybody to evict.
+    comes = NOW + 2 * CYCLE + timedelta(seconds=number)
+    return msgspec.structs.replace(made, ready=False, created_at=comes, pending_since=comes)
 
 
 def run(snapshot: Snapshot, cycles: int) -> Iterable[tuple[Snapshot, Plan]]:
@@ -85,7 +91,7 @@ def run(snapshot: Snapshot, cycles: int) -> Iterable[tuple[Snapshot, Plan]]:
 @given(clusters())
 def test_no_card_is_given_away_beyond_what_it_has(snapshot: Snapshot) -> None:
     """After any cycle no GPU carries more than 1,000 milli or more MiB than it has."""
-    for given_, plan in run(snapshot, 4):
+    for given_, plan in run(snapshot, 6):
         milli, mib = _loads(after(given_, plan))
         cards = {gpu.uuid: gpu for one in given_.nodes for gpu in one.gpus}
         assert all(load <= WHOLE_GPU for load in milli.values())
@@ -134,7 +140,7 @@ def test_nothing_is_placed_on_a_part_that_is_not_known_to_be_well(snapshot: Snap
 @given(clusters())
 def test_a_gang_starts_whole_or_not_at_all(snapshot: Snapshot) -> None:
     """Where a job has less than its minimum running, a plan brings it to its minimum or leaves it alone."""
-    for given_, plan in run(snapshot, 4):
+    for given_, plan in run(snapshot, 6):
         later = {one.id: one for one in after(given_, plan).jobs}
         for one in given_.jobs:
             running = sum(task.status is TaskStatus.RUNNING for task in later[one.id].tasks)
@@ -146,7 +152,7 @@ def test_a_gang_starts_whole_or_not_at_all(snapshot: Snapshot) -> None:
 def test_limits_hold_everywhere_and_quota_holds_what_may_not_be_preempted(snapshot: Snapshot) -> None:
     """At every level: no queue above its limit, and non-preemptible work within what the queue deserves."""
     queues = {one.name: one for one in snapshot.queues}
-    for _, plan in run(snapshot, 4):
+    for _, plan in run(snapshot, 6):
         for share in plan.shares:
             bounds = queues[share.queue].quotas[0]
             assert bounds.limit == UNLIMITED or share.allocated[0] <= bounds.limit
@@ -210,7 +216,7 @@ def _settled(snapshot: Snapshot, cycles: int = 20) -> Snapshot | None:
 def test_work_of_equal_priority_never_preempts_its_own_kind(snapshot: Snapshot) -> None:
     """Inside one queue a pod is evicted only for a job of higher priority, and never one that may not be preempted."""
     jobs = {one.id: one for one in snapshot.jobs}
-    for _, plan in run(snapshot, 4):
+    for _, plan in run(snapshot, 6):
         for one in plan.evictions:
             victim = jobs[one.job]
             assert victim.preemptible
