@@ -1,7 +1,6 @@
-"""From Kubernetes objects to a snapshot: every pod where it stands, every group with its pods, nothing read twice."""
+"""From Kubernetes objects to a snapshot: groups, queues, claims, and what cannot be read."""
 
 import random
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,180 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduler.cycle import run_cycle
-from controller.scheduler.model import Job, PodSet, Quota, Snapshot, SubGroup, TaskStatus, TopologyConstraint
+from controller.scheduler.model import PodSet, Quota, Snapshot, SubGroup, TopologyConstraint
 from controller.scheduler.nodes import PartHealth
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
-from kube.scheduling import PodGroup, PriorityClass, Queue, Topology
-from kube.types import Pod
+from kube.scheduling import PodGroup, PriorityClass, Topology
 from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
-
-GROUP = {"annotations": {"pod-group-name": "train"}}
-ONE_GPU = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
-HALF = {
-    "annotations": {"pod-group-name": "train", "gpu-fraction": "0.5"},
-    "labels": {"runai-gpu-group": "g1"},
-}
-
-
-def group(name: str = "train", **spec: Any) -> PodGroup:
-    """Give a PodGroup of the namespace team."""
-    raw = {"metadata": {"name": name, "namespace": "team"}, "spec": {"queue": "research", **spec}}
-    return msgspec.convert(raw, PodGroup)
-
-
-def queue(name: str = "research", pool: str = "", **spec: Any) -> Queue:
-    """Give a Queue."""
-    labels = {"kai.scheduler/node-pool": pool} if pool else {}
-    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": spec}, Queue)
-
-
-def built(*pods: Pod, **objects: Any) -> Snapshot:
-    """Give the snapshot of one node and one group with these pods; nothing may be unreadable."""
-    defaults: dict[str, Any] = {"nodes": (node(),), "queues": (queue(),), "pod_groups": (group(),)}
-    options = objects.pop("options", Options())
-    snapshot, problems = build(Objects(pods=pods, **{**defaults, **objects}), NOW, options)
-    assert problems == ()
-    return snapshot
-
-
-def only(snapshot: Snapshot) -> Job:
-    """Give the one job of a snapshot."""
-    (job,) = snapshot.jobs
-    return job
-
-
-AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
-
-
-@pytest.mark.parametrize(
-    ("given_pod", "status"),
-    [
-        pytest.param(pod(meta=GROUP), TaskStatus.PENDING, id="it waits"),
-        pytest.param(
-            pod(meta=GROUP, spec={"schedulingGates": [{"name": "g"}]}), TaskStatus.GATED, id="it is gated"
-        ),
-        pytest.param(
-            pod(meta=GROUP, spec={"nodeName": "n1"}),
-            TaskStatus.BOUND,
-            id="it has a node and does not run yet",
-        ),
-        pytest.param(
-            pod(meta=GROUP, spec={"nodeName": "n1"}, status={"phase": "Running"}),
-            TaskStatus.RUNNING,
-            id="it runs",
-        ),
-        pytest.param(
-            pod(meta=GROUP, spec={"nodeName": "n1"}, status={"phase": "Unknown"}),
-            TaskStatus.RUNNING,
-            id="nobody knows whether it runs, so its GPU is not free",
-        ),
-        pytest.param(
-            pod(
-                meta={**GROUP, "deletionTimestamp": AGO}, spec={"nodeName": "n1"}, status={"phase": "Running"}
-            ),
-            TaskStatus.RELEASING,
-            id="it is told to end",
-        ),
-        pytest.param(
-            pod(
-                meta={**GROUP, "deletionTimestamp": LONG_AGO},
-                spec={"nodeName": "n1"},
-                status={"phase": "Running"},
-            ),
-            TaskStatus.STUCK,
-            id="it should have ended two minutes ago",
-        ),
-        pytest.param(
-            pod(meta={**GROUP, "deletionTimestamp": LONG_AGO}, spec={"nodeName": "n1"}),
-            TaskStatus.STUCK,
-            id="it should have ended two minutes ago, and never came to run",
-        ),
-        pytest.param(
-            pod(meta={**GROUP, "deletionTimestamp": AGO}),
-            TaskStatus.FAILED,
-            id="it ends before it had a node",
-        ),
-        pytest.param(pod(meta=GROUP, status={"phase": "Succeeded"}), TaskStatus.SUCCEEDED, id="it is done"),
-    ],
-)
-def test_where_a_pod_stands(given_pod: Pod, status: TaskStatus) -> None:
-    """By phase, node, gates and deletion."""
-    assert [task.status for task in only(built(given_pod)).tasks] == [status]
-
-
-def test_a_bind_that_does_not_show_yet() -> None:
-    """What was decided holds its place until the API shows it."""
-    options = Options(binding={"team/p1": Binding(node="n1", gpus=(uuid(2),))})
-    (task,) = only(built(pod(meta=GROUP, spec=ONE_GPU), options=options)).tasks
-    assert (task.status, task.node, task.gpus) == (TaskStatus.BINDING, "n1", (uuid(2),))
-
-
-RUNNING = {"phase": "Running"}
-
-
-def test_cards_that_kubelet_named() -> None:
-    """A pod holds the card that the agent heard of; one that nobody named holds none by name."""
-    known = health(gpu3={"held": True, "held_by": "team/p1"})
-    spec = {**ONE_GPU, "nodeName": "n1"}
-    snapshot = built(
-        pod(meta=GROUP, spec=spec, status=RUNNING), pod("p2", meta=GROUP, spec=spec), health=(known,)
-    )
-    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(3),), ()]
-
-
-@pytest.mark.parametrize(("uid", "sick"), [("new", 0), ("old", 1), ("", 1)])
-def test_what_an_agent_said_of_another_machine_of_that_name(uid: str, sick: int) -> None:
-    """It is not said of this one."""
-    known = health(fault("part-out", gpu=0), gpu3={"held": True, "held_by": "team/p1"})
-    status = msgspec.structs.replace(known.status, node_uid="old")
-    kube = node()
-    kube = msgspec.structs.replace(kube, metadata=msgspec.structs.replace(kube.metadata, uid=uid))
-    running = pod(meta=GROUP, spec={**ONE_GPU, "nodeName": "n1"}, status=RUNNING)
-    snapshot = built(running, nodes=(kube,), health=(msgspec.structs.replace(known, status=status),))
-    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(3),) if sick else ()]
-    assert [gpu.health for gpu in snapshot.nodes[0].gpus].count(PartHealth.SICK) == sick
-
-
-def reservation(**status: str) -> Pod:
-    """Give the pod that keeps a card for the group g1."""
-    return pod(
-        "r1",
-        meta={
-            "namespace": "kai-resource-reservation",
-            "labels": {"runai-gpu-group": "g1"},
-            "annotations": {"run.ai/reserve_for_gpu_index": uuid(1)},
-        },
-        spec={**ONE_GPU, "nodeName": "n1"},
-        status={**RUNNING, **status},
-    )
-
-
-def test_pods_of_one_group_share_the_card_of_its_reservation() -> None:
-    """The reservation pod knows the card, and is itself no load."""
-    halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
-    snapshot = built(reservation(), *halves, health=(health(),))
-    assert [task.gpus for task in only(snapshot).tasks] == [(uuid(1),), (uuid(1),)]
-    assert snapshot.others == ()
-
-
-def test_a_group_whose_card_nobody_knows() -> None:
-    """Its pods still share one, and not one that is known to be another's."""
-    known = health(gpu0={"held": True, "held_by": "other/p9"})
-    halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
-    assert {task.gpus for task in only(built(*halves, health=(known,))).tasks} == {(uuid(1),)}
-
-
-def test_pods_of_other_schedulers() -> None:
-    """They hold what they hold, and belong to no job; done or placed nowhere, they are nothing."""
-    spec = {**ONE_GPU, "schedulerName": "default-scheduler"}
-    snapshot = built(
-        pod("p1", spec={**spec, "nodeName": "n1"}, status=RUNNING),
-        pod("p2", spec={**spec, "nodeName": "n1"}, status={"phase": "Failed"}),
-        pod("p3", spec=spec),
-    )
-    assert [(task.id, task.job, task.request.gpus) for task in snapshot.others] == [("team/p1", "", 1)]
+from tests.scheduler.object_words import GROUP, HALF, ONE_GPU, RUNNING, built, group, only, queue, reservation
 
 
 def test_the_tree_of_subgroups() -> None:
@@ -361,6 +194,8 @@ def test_what_an_agent_said_before_a_boot(boot: str, no_new_gpu: bool) -> None:
 
 
 DRIVER = "gpu.nvidia.com"
+
+
 SELECTOR = {
     "cel": {
         "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
