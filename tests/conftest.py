@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from sandbox import programs
 from sandbox.cluster import Sandbox
@@ -24,9 +25,21 @@ from sandbox.kubelet_parts import Parts, find_or_build
 
 _CLUSTER_TIMEOUT_S = 300  # two slow cores, and the first of these tests also starts the control plane
 _KUBELET_TIMEOUT_S = 1200  # the first of these may also build the image, and fetch what that is made of
+
+# Property tests try the same examples in every run, so that a red run is about a change and not about luck; new ones are
+# looked for with `uv run pytest --hypothesis-profile=explore`.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+
 _PROGRAMS = pytest.StashKey[dict[str, Path]]()
 _CHAIN = pytest.StashKey[str]()
 _MISSING = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how property tests find their examples, unless the command line does."""
+    if not config.getoption("--hypothesis-profile", default=None):
+        settings.load_profile("steady")
 
 
 @pytest.hookimpl(tryfirst=True)
