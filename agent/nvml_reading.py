@@ -72,6 +72,7 @@ class Readings:
             minor=gpu.minor,
             mig=gpu.mig,
             mig_devices=gpu.mig_devices,
+            memory_mib=gpu.memory_mib,
             recovery=gpu.recovery,
             errors=gpu.errors,
             health=health_of(gpu.health) if gpu.health is not None else None,
@@ -88,6 +89,7 @@ class Readings:
             minor=held.minor if held is not None else None,
             mig=held.mig if held is not None else None,
             mig_devices=held.mig_devices if held is not None else (),
+            memory_mib=held.memory_mib if held is not None else None,
             quiet=why,
         )
 

@@ -92,6 +92,7 @@ class GpuSaid(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     mig: bool | None = None
     mig_devices: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] = ()
+    memory_mib: int | None = None
     recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
     health: HealthSaid | None = None

@@ -53,6 +53,7 @@ def _over(new: GpuReading, held: GpuReading) -> GpuReading:
         minor=held.minor if new.minor is None else new.minor,
         mig=held.mig if new.mig is None else new.mig,
         mig_devices=held.mig_devices if new.mig is None else new.mig_devices,
+        memory_mib=held.memory_mib if new.memory_mib is None else new.memory_mib,
     )
 
 
@@ -79,6 +80,7 @@ def _state(gpu: Gpu | None, reading: GpuReading | None) -> PartState:
         name=part.name,
         model=reading.model or model,
         mig=reading.mig,
+        memory_mib=reading.memory_mib,
     )
 
 

@@ -76,7 +76,8 @@ class NvmlError(msgspec.Struct, frozen=True, kw_only=True):
 class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU in one round of NVML. `pci` is `dddd:bb:dd` in lower case, as in `checks.finding.Part`.
 
-    `mig_devices` are the UUIDs of the MIG devices that the GPU is parted into.
+    `mig_devices` are the UUIDs of the MIG devices that the GPU is parted into. `memory_mib` is what programs may use of its
+    memory: the whole less the driver's reserve.
 
     A field is empty (None for `mig`) where its call gave an error, which then stands in `errors`; what the hardware does
     not have at all (NotSupported) is no error. `quiet` says why no call was made to this GPU; then the identity is the
@@ -93,6 +94,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     mig: bool | None = None
     mig_devices: tuple[str, ...] = ()
+    memory_mib: int | None = None
     recovery: int | None = None
     errors: tuple[NvmlError, ...] = ()
     quiet: str = ""

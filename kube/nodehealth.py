@@ -32,11 +32,13 @@ class PartState(HealthPart, frozen=True, kw_only=True):
 
     `offered`: kubelet gives it, or a MIG device or replica of it, to new pods (PodResources GetAllocatableResources).
     `held`: pods have it now (List), named in `held_by` as namespace/name. `withdrawn_at`: kubelet offered it earlier in this
-    boot and was first seen then to do so no longer. `mig`: MIG is switched on.
+    boot and was first seen then to do so no longer. `mig`: MIG is switched on. `memory_mib`: what programs may use of a
+    GPU's memory, which is the whole less the driver's reserve.
     """
 
     model: str = ""
     mig: bool | None = None
+    memory_mib: int | None = msgspec.field(name="memoryMiB", default=None)
     offered: bool | None = None
     held: bool | None = None
     held_by: str = ""

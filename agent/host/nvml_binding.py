@@ -108,6 +108,12 @@ class Binding:
     def minor(self, handle: Any) -> int:
         return int(self._call("nvmlDeviceGetMinorNumber", pynvml.nvmlDeviceGetMinorNumber, handle))
 
+    def usable_memory(self, handle: Any) -> int:
+        """Give the MiB that programs may use: the card's memory less what the driver keeps for itself."""
+        call, function = "nvmlDeviceGetMemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo
+        said = self._call(call, function, handle, pynvml.nvmlMemory_v2)
+        return (int(said.total) - int(said.reserved)) >> 20
+
     def mig(self, handle: Any) -> bool:
         """Tell whether MIG is on now; what is pending until a reset does not count."""
         return bool(self._call("nvmlDeviceGetMigMode", pynvml.nvmlDeviceGetMigMode, handle)[0])

@@ -60,6 +60,7 @@ class Rounds:
         self._absent: set[tuple[str, str]] = set()
         self._absent_since = monotonic()
         self._memories: dict[str, Memory] = {}
+        self._usable_mib: dict[str, int] = {}
         self._spent: dict[str, float] = {}
 
     def run(self, order: Order) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class Rounds:
         self._nvml.about = (-1, "")
         if self._monotonic() - self._absent_since > ASK_AGAIN_S or len(self._memories) > MOST_GPUS:
             self._absent, self._absent_since, self._memories = set(), self._monotonic(), {}
+            self._usable_mib = {}
         try:
             message = self._round(order)
         except Failed as failed:
@@ -138,6 +140,7 @@ class Rounds:
         )
         for field, call in calls:
             self._get(gpu, "identity", field, partial(call, handle))
+        self._tell_memory(gpu, handle)
         if gpu.get("mig"):
             self._get(gpu, "identity", "mig_devices", partial(nvml.mig_devices, handle))
         asked = Asked(nvml, self._asked, handle, self._memory(pci, mig=bool(gpu.get("mig"))))
@@ -146,6 +149,16 @@ class Rounds:
         if not any(error["code"] == GPU_IS_LOST for error in gpu["errors"]):
             self._examine(gpu, asked)
         self.watched.append(Watched(handle, gpu["index"], pci, gpu.get("uuid", "")))
+
+    def _tell_memory(self, gpu: dict[str, Any], handle: Any) -> None:
+        """Tell what programs may use of its memory: a constant, so it is asked for once."""
+        pci = gpu.get("pci", "")
+        if pci in self._usable_mib:
+            gpu["memory_mib"] = self._usable_mib[pci]
+            return
+        usable = self._get(gpu, "identity", "memory_mib", partial(self._nvml.usable_memory, handle))
+        if pci and usable is not None:
+            self._usable_mib[pci] = usable
 
     def _examine(self, gpu: dict[str, Any], asked: Asked) -> None:
         """Ask for its health. What is refused there for a reason that concerns the whole GPU is an error of the GPU too."""

@@ -7,7 +7,7 @@ Kubelet picks the card: the rest of a node stays in use only while every sick ca
 to nobody any more (NodeHealth, `offered`). Where that is not known the card counts as not fenced.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -23,7 +23,7 @@ from controller.scheduler.node_findings import (
     unknown_of,
     unknown_words,
 )
-from controller.scheduler.nodes import Node
+from controller.scheduler.nodes import Gpu, Node
 from controller.scheduler.pod_request import GPU_RESOURCE, MIG_PREFIX, is_other
 from controller.scheduler.requests import Taint
 from controller.scheduler.rules import Rules
@@ -40,7 +40,7 @@ def node_of(seen: Seen, now: datetime, rules: Rules) -> Node:
     """
     node = seen.node
     allocatable = node.status.allocatable
-    gpus = cards_of(seen, now) if offers_gpus(node) else ()
+    gpus = cards_of(seen, now, rules) if offers_gpus(node) else ()
     effects = Effects(faults(seen.health))
     closed, out = _closed(node, rules)
     unknown = unknown_of(seen, now)
@@ -78,7 +78,7 @@ def node_of(seen: Seen, now: datetime, rules: Rules) -> Node:
         },
         mig_strategy=mig_strategy(seen),
         no_new_mig=gpus_unknown,
-        gpu_memory_known=bool(memory),
+        gpu_memory_known=bool(memory) or _is_memory_known(gpus, rules),
     )
 
 
@@ -104,6 +104,12 @@ def _closed(node: KubeNode, rules: Rules) -> tuple[str, bool]:
         if found is not None and found.status != Status.FALSE:
             return f"node(s) had condition: {name}", kai or cordoned
     return "", cordoned
+
+
+def _is_memory_known(gpus: Iterable[Gpu], rules: Rules) -> bool:
+    """Whether the agent read what KAI knows by a label alone."""
+    sizes = [gpu.memory_mib for gpu in gpus]
+    return rules.exact_gpu_memory and bool(sizes) and all(sizes)
 
 
 def _unseen(**limits: bool) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from controller.scheduler.node_findings import (
 )
 from controller.scheduler.nodes import Gpu, PartHealth
 from controller.scheduler.pod_request import GPU_RESOURCE
+from controller.scheduler.rules import DEFAULT, Rules
 from kube import quantity
 from kube.nodehealth import HealthFinding, PartState
 from kube.types import Node as KubeNode
@@ -29,11 +30,12 @@ LONGEST_MIB: Final = 1 << 24
 """GPU feature discovery gives MiB; a greater number is bytes (KAI reads it so too)."""
 
 
-def cards_of(seen: Seen, now: datetime) -> tuple[Gpu, ...]:
+def cards_of(seen: Seen, now: datetime, rules: Rules = DEFAULT) -> tuple[Gpu, ...]:
     """Give the cards of a node: those that the agent names, else as many as the node says that it has.
 
     A card cut into MIG instances is none where instances are resources of their own (strategy mixed), and with the strategy
-    single each instance is offered as a GPU of its own.
+    single each instance is offered as a GPU of its own. What pods may use of a card's memory is what its driver leaves them,
+    where the agent could read that, else the label of GPU feature discovery, which is all that KAI knows.
     Raises: ValueError for a quantity or a label that cannot be read.
     """
     node = seen.node
@@ -52,7 +54,15 @@ def cards_of(seen: Seen, now: datetime) -> tuple[Gpu, ...]:
             for index in range(count)
         )
     return tuple(
-        _gpu(part, f"{node.metadata.name}/{position}", position, mib, part.model or model, found, unknown)
+        _gpu(
+            part,
+            f"{node.metadata.name}/{position}",
+            position,
+            mib if part.memory_mib is None or not rules.exact_gpu_memory else part.memory_mib,
+            part.model or model,
+            found,
+            unknown,
+        )
         for position, part in enumerate(sorted(whole, key=_in_order))
     )
 

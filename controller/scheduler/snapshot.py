@@ -179,7 +179,7 @@ class _Builder:
         return found
 
     def _node_and_cards(self, seen: Seen) -> tuple[Node, tuple[Gpu, ...]]:
-        return node_of(seen, self._now, self._rules), cards_of(seen, self._now)
+        return node_of(seen, self._now, self._rules), cards_of(seen, self._now, self._rules)
 
     def _health_of(self, node: KubeNode) -> NodeHealth | None:
         """Give what the agent of this very node says: another machine's of the same name is none of its business.

@@ -16,7 +16,14 @@ INVENTORY = Inventory(
     )
 )
 FIRST = GpuReading(
-    index=0, pci="0000:01:00", uuid="GPU-1", serial="165", model="NVIDIA H100", minor=0, mig=False
+    index=0,
+    pci="0000:01:00",
+    uuid="GPU-1",
+    serial="165",
+    model="NVIDIA H100",
+    minor=0,
+    mig=False,
+    memory_mib=81_037,
 )
 SECOND = GpuReading(
     index=1, pci="0000:02:00", uuid="GPU-2", serial="166", model="NVIDIA H100", minor=1, mig=True
@@ -62,6 +69,7 @@ def test_a_failed_call_takes_no_identity_away() -> None:
     lost = GpuReading(index=1, pci="0000:02:00", errors=(LOST,))
     known = learn(known, [read(FIRST, lost), read(GpuReading(index=0, errors=(LOST,)), SECOND)])
     assert [part.uuid for part in parts_of(INVENTORY, known)] == ["GPU-1", "GPU-2"]
+    assert [part.memory_mib for part in parts_of(INVENTORY, known)] == [81_037, None]
     assert known.gpus["0000:02:00"].errors == ()
 
 

@@ -89,6 +89,8 @@ OF_A_GPU = (
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetFieldValues",
 )
+ASKED_ONCE = ("nvmlDeviceGetMemoryInfo_v2",)
+"""Asked of a GPU until it answered, which test_child tries."""
 OF_MIG = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
 BY_ADDRESS = ("nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetIndex")
 """Asked only where a GPU is left alone, or once a call hung without saying on which."""
@@ -134,6 +136,7 @@ OF_EVENTS = ("nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlEventSetFree")
 ALL = (
     *OF_NVML,
     *OF_A_GPU,
+    *ASKED_ONCE,
     *OF_HEALTH,
     *INSTEAD_OF_FIELDS,
     *OF_MIG,

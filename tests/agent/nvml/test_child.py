@@ -45,6 +45,27 @@ def test_a_round_says_what_each_gpu_is(tmp_path: Path) -> None:
     assert set(answer.spent_us) == {"init", "system", "handles", "identity", "fields", "health"}
 
 
+def test_what_programs_may_use_of_the_memory_is_asked_once(tmp_path: Path) -> None:
+    """The whole less the driver's reserve; a refusal is an error of that GPU and asked again, an old library knows none."""
+    fake = lay_out(tmp_path)
+    call = "nvmlDeviceGetMemoryInfo_v2"
+    fake.answer(call, 999, gpu=0)
+    with asking(tmp_path) as child:
+        first, second = said(child).gpus
+        assert (first.memory_mib, [error.call for error in first.errors]) == (None, [call])
+        fake.heal()
+        first, again = said(child).gpus
+        assert again.memory_mib == second.memory_mib == first.memory_mib
+        fake.answer(call, 999)
+        assert [(gpu.memory_mib, gpu.errors) for gpu in said(child).gpus] == [(first.memory_mib, ())] * 2
+    total, reserved, _ = (int(number) for number in str(fake.state().gpus[1]["memory"]).split())
+    assert first.memory_mib == (total - reserved) >> 20
+    assert reserved > 0
+    fake.answer(call, 13)
+    with asking(tmp_path) as child:
+        assert [(gpu.memory_mib, gpu.errors) for gpu in said(child).gpus] == [(None, ())] * 2
+
+
 @pytest.mark.parametrize("call", PROBES)
 def test_any_answer_to_a_call_of_one_gpu(tmp_path: Path, call: str) -> None:
     """A value, an error of that GPU alone, nothing for what the hardware lacks, or the end where it is the driver's."""
