@@ -5,6 +5,7 @@ at kubelet) and -predicted (what its scheduler foretold), a JSON list of zones w
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -20,6 +21,8 @@ PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 POLICY: Final = "topologyManagerPolicy"
 SCOPE: Final = "topologyManagerScope"
 NUMA_NODE: Final = "Node"
+MOST_ZONES: Final = 16
+"""Twice what kubelet takes by default; sets of zones are tried one by one, so their number must be bounded."""
 CPU: Final = "cpu"
 LEGACY: Final = {
     "SingleNUMANodePodLevel": (TopologyPolicy.SINGLE, TopologyScope.POD),
@@ -58,14 +61,15 @@ def recorded(annotations: Mapping[str, str]) -> ZoneAmounts:
 def amounts_of(quantities: Mapping[str, str | int]) -> tuple[Amount, ...]:
     """Read quantities by resource: CPU in millicores, the rest in whole units.
 
-    Raises: ValueError for a quantity that is none.
+    Raises: ValueError for a quantity that is none, or is below 0.
     """
-    return tuple(
-        sorted(
-            (name, quantity.milli(str(text)) if name == CPU else quantity.whole(str(text)))
-            for name, text in quantities.items()
-        )
-    )
+    found = []
+    for name, text in sorted(quantities.items()):
+        amount = quantity.milli(str(text)) if name == CPU else quantity.whole(str(text))
+        if amount < 0:
+            raise ValueError(f"{name} is {str(text)!r}: must not be below 0")
+        found.append((name, amount))
+    return tuple(found)
 
 
 def in_order(zones: Iterable[NumaZone]) -> tuple[NumaZone, ...]:
@@ -81,16 +85,22 @@ def _number(zone: NumaZone) -> tuple[bool, int, str]:
 def topology_of(told: NodeResourceTopology) -> NumaTopology | None:
     """Give a node's NUMA topology, None where the object names no NUMA node.
 
-    Raises: ValueError for a quantity that is none.
+    Raises: ValueError for a quantity that is none or below 0, a zone that is named twice, zones beyond MOST_ZONES.
     """
+    told_zones = [zone for zone in told.zones if zone.type == NUMA_NODE]
+    if len(told_zones) > MOST_ZONES:
+        raise ValueError(f"{len(told_zones)} NUMA zones: must be {MOST_ZONES} or fewer")
+    counts = Counter(zone.name for zone in told_zones)
+    twice = min((name for name, count in counts.items() if count > 1), default=None)
+    if twice is not None:
+        raise ValueError(f"names zone {twice!r} twice")
     zones = [
         NumaZone(
             id=zone.name,
             allocatable=dict(amounts_of({each.name: each.allocatable for each in zone.resources})),
             available=dict(amounts_of({each.name: each.available for each in zone.resources})),
         )
-        for zone in told.zones
-        if zone.type == NUMA_NODE
+        for zone in told_zones
     ]
     if not zones:
         return None

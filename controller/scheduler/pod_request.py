@@ -4,13 +4,14 @@ Source: Kubernetes, "Sidecar containers: resource sharing within containers" and
 reads its annotations.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from controller.scheduler.amounts import WHOLE_GPU
-from controller.scheduler.requests import Request
+from controller.scheduler.amounts import WHOLE_GPU, Amount
+from controller.scheduler.numa import is_for_guaranteed
+from controller.scheduler.requests import Alignment, Request
 from kube import quantity
-from kube.types import Pod, ResourceRequirements
+from kube.types import Container, Pod, ResourceRequirements
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
@@ -20,6 +21,7 @@ DEVICES: Final = "gpu-fraction-num-devices"
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
+WHOLE_CPU: Final = 1000
 HUGE_PAGES: Final = "hugepages-"
 RDMA_WORDS: Final = ("rdma", "roce", "hca", "infiniband", "hostdev", "sriov", "/efa", "/ib")
 """What the names of RDMA resources have in common: k8s-rdma-shared-dev-plugin, sriov-network-device-plugin, EFA's plugin."""
@@ -32,24 +34,15 @@ def asked(pod: Pod) -> dict[str, int]:
     Raises: ValueError for a quantity that is none.
     """
     spec = pod.spec
-    beside: dict[str, int] = {}
-    at_start: dict[str, int] = {}
-    for container in spec.init_containers:
-        own = _of(container.resources)
-        if container.restart_policy == "Always":
-            _add(beside, own)
-            _raise_to(at_start, beside)
-        else:
-            _raise_to(at_start, _sum((beside, own)))
-    total = _sum((beside, *(_of(container.resources) for container in spec.containers)))
-    _raise_to(total, at_start)
+    total = _at_most(pod, lambda container: _of(container.resources))
     total.update({name: number for name, number in _of(spec.resources).items() if _is_pod_level(name)})
     _add(total, _amounts(spec.overhead))
     return total
 
 
-def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0) -> Request:
-    """Give a pod's request; `claims` are its ResourceClaims by id, `dra_gpus` the GPUs that they are about.
+def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0, *, zoned: bool = False) -> Request:
+    """Give a pod's request; `claims` are its ResourceClaims by id, `dra_gpus` the GPUs that they are about;
+    `zoned`: some node has NUMA zones, so that it matters what is aligned to them.
 
     Whole GPUs of a container come before any annotation: kubelet gives them, whatever the pod says besides.
     Raises: ValueError for a quantity or an annotation that cannot be read.
@@ -76,7 +69,80 @@ def request_of(pod: Pod, claims: tuple[str, ...] = (), dra_gpus: int = 0) -> Req
         other=other,
         rdma=any(is_rdma(name) for name, _ in other),
         best_effort=not needs.get(CPU) and not needs.get(MEMORY),
+        alignment=alignment_of(pod) if zoned else None,
     )
+
+
+def _at_most(pod: Pod, asked_by: Callable[[Container], dict[str, int]]) -> dict[str, int]:
+    """Give the most that the containers of a pod ask for at once."""
+    beside: dict[str, int] = {}
+    at_start: dict[str, int] = {}
+    for container in pod.spec.init_containers:
+        own = asked_by(container)
+        if is_sidecar(container):
+            _add(beside, own)
+            _raise_to(at_start, beside)
+        else:
+            _raise_to(at_start, _sum((beside, own)))
+    total = _sum((beside, *map(asked_by, pod.spec.containers)))
+    _raise_to(total, at_start)
+    return total
+
+
+def is_sidecar(container: Container) -> bool:
+    """Tell whether an init container runs beside all that come after it."""
+    return container.restart_policy == "Always"
+
+
+def alignment_of(pod: Pod) -> Alignment | None:
+    """Give what of a pod its kubelet aligns to NUMA zones, None where that is nothing.
+
+    Raises: ValueError for a quantity that is none.
+    """
+    guaranteed = is_guaranteed(pod)
+    total = _at_most(pod, lambda container: _held_alone(container, guaranteed))
+    if not total:
+        return None
+    init = pod.spec.init_containers
+    beside = (*(one for one in init if is_sidecar(one)), *pod.spec.containers)
+    before = (one for one in init if not is_sidecar(one))
+    return Alignment(
+        guaranteed=guaranteed,
+        pod=tuple(sorted(total.items())),
+        containers=_units(beside, guaranteed),
+        init=_units(before, guaranteed),
+    )
+
+
+def is_guaranteed(pod: Pod) -> bool:
+    """Tell whether kubelet gives containers CPUs and memory of their own: every one's requests are its limits.
+
+    Where they are asked for by the pod as a whole it does not (Kubernetes, "Pod-level resources", limitations).
+    """
+    of_pod = {**pod.spec.resources.limits, **pod.spec.resources.requests}
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return not (CPU in of_pod or MEMORY in of_pod) and all(_is_bounded(one.resources) for one in containers)
+
+
+def _is_bounded(resources: ResourceRequirements) -> bool:
+    asked_for, most = _of(resources), _amounts(resources.limits)
+    return all(most.get(name, 0) > 0 and asked_for.get(name) == most[name] for name in (CPU, MEMORY))
+
+
+def _held_alone(container: Container, guaranteed: bool) -> dict[str, int]:
+    """Part of a CPU comes from those that all share, and so do all CPUs of a container that asks for part of one."""
+    return {
+        name: number
+        for name, number in _of(container.resources).items()
+        if number > 0
+        and (guaranteed if is_for_guaranteed(name) else "/" in name)
+        and not (name == CPU and number % WHOLE_CPU)
+    }
+
+
+def _units(containers: Iterable[Container], guaranteed: bool) -> tuple[tuple[Amount, ...], ...]:
+    every = (tuple(sorted(_held_alone(one, guaranteed).items())) for one in containers)
+    return tuple(unit for unit in every if unit)
 
 
 def _is_pod_level(resource: str) -> bool:

@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
+from controller.scheduler.amounts import ZoneAmounts
 from controller.scheduler.model import Task, TaskStatus
+from controller.scheduler.numa_objects import recorded
 from controller.scheduler.pod_constraints import Surroundings, constraints_of
 from controller.scheduler.pod_request import request_of
 from controller.scheduler.requests import Request
@@ -30,6 +32,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     gpus: tuple[str, ...] = ()
+    zones: ZoneAmounts = ()
 
 
 def name_of(pod: Pod) -> str:
@@ -68,8 +71,9 @@ def task_of(
     binding: Binding | None,
     around: Surroundings,
     claims: Mapping[str, ResourceClaim],
+    zoned: bool = False,
 ) -> Task:
-    """Give a pod as a task of a job; `job` "" = another scheduler's.
+    """Give a pod as a task of a job; `job` "" = another scheduler's. `zoned`: some node has NUMA zones.
 
     Raises: ValueError for a quantity, an annotation or a label that cannot be read.
     """
@@ -86,7 +90,7 @@ def task_of(
         pod_set=pod_set,
         status=status,
         node=spec.node_name or ("" if binding is None else binding.node),
-        request=_request(pod, names, claims),
+        request=_request(pod, names, claims, zoned),
         constraints=constraints,
         labels=tuple(sorted(meta.labels.items())),
         order=_order(meta.labels.get(TASK_PRIORITY, "")),
@@ -95,7 +99,15 @@ def task_of(
         gpus=gpus or (() if binding is None else binding.gpus),
         nominated_node=pod.status.nominated_node_name,
         grace_s=_grace(spec.termination_grace_period_seconds),
+        zones=_zones(pod, binding) if zoned else (),
     )
+
+
+def _zones(pod: Pod, binding: Binding | None) -> ZoneAmounts:
+    """A pod that waits has none: what is recorded of it is of a bind that came to nothing."""
+    if not pod.spec.node_name:
+        return () if binding is None else binding.zones
+    return recorded(pod.metadata.annotations) or (() if binding is None else binding.zones)
 
 
 def _grace(seconds: int | None) -> int:
@@ -127,9 +139,9 @@ def _claim_name(claim: PodResourceClaim, made: Mapping[str, str | None]) -> str:
     return claim.resource_claim_name or made.get(claim.name) or ""
 
 
-def _request(pod: Pod, names: tuple[str, ...], claims: Mapping[str, ResourceClaim]) -> Request:
+def _request(pod: Pod, names: tuple[str, ...], claims: Mapping[str, ResourceClaim], zoned: bool) -> Request:
     gpus = sum(_gpus_of(claims[name]) for name in names if name in claims)
-    return request_of(pod, names, gpus)
+    return request_of(pod, names, gpus, zoned=zoned)
 
 
 def _gpus_of(claim: ResourceClaim) -> int:

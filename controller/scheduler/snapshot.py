@@ -19,15 +19,17 @@ from controller.scheduler.health import node_of
 from controller.scheduler.model import Job, Queue, Settings, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
-from controller.scheduler.nodes import Device, Gpu, Node, PartHealth
+from controller.scheduler.nodes import Device, Gpu, Node, NumaTopology, PartHealth
+from controller.scheduler.numa_objects import topology_of
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
 from controller.scheduler.requests import Constraints
 from controller.scheduler.rules import DEFAULT, Rules
+from controller.scheduler.unseen import Unseen, gpu_nodes, warning, without_new_gpus
 from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kube.nodehealth import NodeHealth
-from kube.scheduling import PodGroup, PriorityClass, Topology
+from kube.scheduling import NodeResourceTopology, PodGroup, PriorityClass, Topology
 from kube.scheduling import Queue as KubeQueue
 from kube.types import Lease, ObjectMeta, Pod
 from kube.types import Node as KubeNode
@@ -48,6 +50,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     pod_groups: tuple[PodGroup, ...] = ()
     queues: tuple[KubeQueue, ...] = ()
     topologies: tuple[Topology, ...] = ()
+    node_topologies: tuple[NodeResourceTopology, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     device_classes: tuple[DeviceClass, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
@@ -60,7 +63,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
     `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where there is
-    a history. `suspected`, `reserved_for`: as in `model.Snapshot`.
+    a history. `unseen`: whether GPU nodes that no agent ever reported take new GPU pods. `suspected`, `reserved_for`: as in
+    `model.Snapshot`.
     """
 
     settings: Settings = Settings()
@@ -70,6 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stuck_after: timedelta = timedelta(minutes=2)
     binding: Mapping[str, Binding] = {}
     usage: Mapping[str, tuple[int, int, int]] = {}
+    unseen: Unseen = Unseen.ADMIT
     suspected: str = ""
     reserved_for: str = ""
 
@@ -104,6 +109,8 @@ class _Builder:
         }
         self._cards: dict[str, tuple[Gpu, ...]] = {}
         self._told: dict[str, NodeHealth | None] = {}
+        self._node_topologies = {one.metadata.name: one for one in objects.node_topologies}
+        self._is_zoned = False
         self._constraints: dict[Constraints, Constraints] = {}
         self._pods = sorted(objects.pods, key=name_of)
         self._status = {
@@ -113,6 +120,9 @@ class _Builder:
 
     def snapshot(self) -> Snapshot:
         nodes = tuple(self._nodes())
+        devices = self._devices(nodes)
+        nodes = self._judge_unseen(nodes, devices)
+        self._is_zoned = any(node.numa is not None for node in nodes)
         held = self._holdings(nodes)
         groups = {_name(one.metadata): one for one in self._objects.pod_groups if self._in_pool(one.metadata)}
         members: dict[str, list[Pod]] = {name: [] for name in sorted(groups)}
@@ -132,7 +142,7 @@ class _Builder:
             jobs=jobs,
             others=tuple(self._others(others, names, held)),
             topologies=topologies_of(self._objects.topologies),
-            devices=self._devices(nodes),
+            devices=devices,
             claims=tuple(
                 claim_of(claim, {one.metadata.name: one for one in self._objects.device_classes})
                 for _, claim in sorted(self._claims.items())
@@ -165,7 +175,23 @@ class _Builder:
                 )
                 for made, cards in self._node(name, seen):
                     self._cards[name] = cards
-                    yield made
+                    numa = self._numa(name)
+                    yield made if numa is None else msgspec.structs.replace(made, numa=numa)
+
+    def _numa(self, name: str) -> NumaTopology | None:
+        told = self._node_topologies.get(name)
+        if told is None:
+            return None
+        return next(self._read("NodeResourceTopology", name, partial(topology_of, told)), None)
+
+    def _judge_unseen(self, nodes: tuple[Node, ...], devices: Iterable[Device]) -> tuple[Node, ...]:
+        """Keep new GPU pods off nodes that no agent ever reported, or say that they come."""
+        unreported = {name for name in gpu_nodes(nodes, devices) if self._told[name] is None}
+        if self._options.unseen is Unseen.REFUSE:
+            return tuple(without_new_gpus(node) if node.name in unreported else node for node in nodes)
+        if unreported and not any(self._told.values()):
+            self.problems.append(warning(self._options.pool, unreported))
+        return nodes
 
     def _node(self, name: str, seen: Seen) -> list[tuple[Node, tuple[Gpu, ...]]]:
         """Read a node and its cards; if need be without the label of their memory, which then nobody knows."""
@@ -289,6 +315,7 @@ class _Builder:
             binding=self._options.binding.get(name),
             around=self._objects.around,
             claims=self._claims,
+            zoned=self._is_zoned,
         )
         # Equal constraints are one object, so that a cycle over thousands of like pods keeps a handful of them.
         shared = self._constraints.setdefault(made.constraints, made.constraints)

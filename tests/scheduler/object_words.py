@@ -35,11 +35,14 @@ def queue(name: str = "research", pool: str = "", **spec: Any) -> Queue:
 
 
 def built(*pods: Pod, **objects: Any) -> Snapshot:
-    """Give the snapshot of one node and one group with these pods; nothing may be unreadable."""
+    """Give the snapshot of one node and one group with these pods; nothing may be unreadable.
+
+    Unless they give any, no health is known, which is said and may be.
+    """
     defaults: dict[str, Any] = {"nodes": (node(),), "queues": (queue(),), "pod_groups": (group(),)}
     options = objects.pop("options", Options())
     snapshot, problems = build(Objects(pods=pods, **{**defaults, **objects}), NOW, options)
-    assert problems == ()
+    assert [problem for problem in problems if not problem.startswith("NodeHealth: ")] == []
     return snapshot
 
 
