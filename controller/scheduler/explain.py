@@ -5,9 +5,13 @@ PreemptionDelayNotElapsed; beside them NotReady, Pipelined and Reserved. Reasons
 "0/8 nodes are available: 6 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {key: value}."
 """
 
+from collections import Counter
+
+import msgspec
+
 from controller.scheduler import fit_reasons, gangs, job_order
 from controller.scheduler.model import TaskStatus
-from controller.scheduler.plan import Wait
+from controller.scheduler.plan import Reason, Wait
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, TaskState
 
@@ -22,9 +26,13 @@ def wait_for_queue(session: Session, job: JobState, code: str, message: str) -> 
     session.waits[job.id] = Wait(job=job.id, code=code, message=message)
 
 
-def wait_for_topology(session: Session, job: JobState, message: str) -> None:
-    """Note that no topology domain can hold the job, or one of its subgroups."""
-    session.waits[job.id] = Wait(job=job.id, code=NO_ROOM, message=message)
+def wait_for_topology(session: Session, job: JobState, why: str, inside: int) -> None:
+    """Note that no topology domain can hold the job, or one of its subgroups; `inside` nodes are in the topology."""
+    nodes = len(session.ledger.nodes)
+    counts = Counter({"node(s) were in no topology domain that holds the pods": inside})
+    counts["node(s) didn't have the labels of the topology"] = nodes - inside
+    message, reasons = fit_reasons.answer_of(+counts, nodes)
+    session.waits[job.id] = Wait(job=job.id, code=NO_ROOM, message=f"{why}; {message}", reasons=reasons)
 
 
 def wait_for_room(session: Session, job: JobState, task: TaskState, placed: int) -> None:
@@ -44,8 +52,17 @@ def wait_for_room(session: Session, job: JobState, task: TaskState, placed: int)
 def all_waits(session: Session) -> tuple[Wait, ...]:
     """Say for every job that has pods without a node why it waits, in the order of job ids."""
     waiting = (TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.PIPELINED)
-    jobs = session.ledger.jobs.values()
-    return tuple(_wait(session, job) for job in jobs if any(task.status in waiting for task in job.tasks))
+    return tuple(
+        _counted(_wait(session, job), pods)
+        for job in session.ledger.jobs.values()
+        if (pods := sum(task.status in waiting for task in job.tasks))
+    )
+
+
+def _counted(wait: Wait, pods: int) -> Wait:
+    if wait.reasons:
+        return wait
+    return msgspec.structs.replace(wait, reasons=(Reason(text=wait.message, count=pods),))
 
 
 def _wait(session: Session, job: JobState) -> Wait:
@@ -61,7 +78,7 @@ def _wait(session: Session, job: JobState) -> Wait:
         return known
     if pipelined:
         return _wait_pipelined(job, pipelined)
-    if not gangs.is_ready(job):
+    if not gangs.is_ready(job) or not gangs.tasks_to_place(session, job, real=True):
         return Wait(job=job.id, code=NOT_READY, message=_why_not_ready(job))
     return Wait(job=job.id, code=NO_ROOM, message="no action of this cycle got to it")
 
@@ -77,11 +94,15 @@ def _why_not_ready(job: JobState) -> str:
     gated = sum(1 for task in job.tasks if task.status is TaskStatus.GATED)
     if gated:
         return f"{gated} of {len(job.tasks)} pods have scheduling gates"
-    lacking = [pod_set for pod_set in job.pod_sets.values() if len(pod_set.tasks) < pod_set.min_available]
-    if lacking:
-        short = lacking[0]
-        group = f"subgroup {short.name}" if len(job.pod_sets) > 1 else "the group"
-        return f"{group} has {len(short.tasks)} pods and needs {short.min_available} together"
+    for pod_set in job.pod_sets.values():
+        there = sum(task.status in gangs.READY for task in pod_set.tasks)
+        if there < pod_set.min_available:
+            group = f"subgroup {pod_set.name}" if len(job.pod_sets) > 1 else "the group"
+            return f"{group} has {there} pods and needs {pod_set.min_available} together"
+    known = {pod_set.name for pod_set in gangs.pod_sets(job, job.root)}
+    strange = next((task for task in job.tasks if task.spec.pod_set not in known), None)
+    if strange is not None:
+        return f"pod {strange.id} is of subgroup {strange.spec.pod_set!r}, which its group does not have"
     return "the pod group is not ready"
 
 

@@ -9,7 +9,7 @@ after that only what a node refuses for good is told apart.
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from controller.scheduler import capacity
+from controller.scheduler import capacity, room
 from controller.scheduler.fit import Fit, Shape
 from controller.scheduler.nodes import PartHealth
 from controller.scheduler.plan import Reason
@@ -48,7 +48,7 @@ class FitReasons:
                 counts = Counter(self._why(task, shape, node) for node in self._ledger.nodes)
             else:
                 counts = self._for_good(shape)
-            answer = self._known[key] = _answer(counts, len(self._ledger.nodes))
+            answer = self._known[key] = answer_of(counts, len(self._ledger.nodes))
         return answer
 
     def _why(self, task: TaskState, shape: Shape, node: NodeState) -> str:
@@ -56,7 +56,7 @@ class FitReasons:
         if why is None:
             refusal = capacity.why_not_there(self._ledger, task, node)
             return f"node(s) where {refusal}" if refusal else "node(s) could not take the whole group"
-        if task.spec.request.asks_for_gpu and self._fit.refusal(shape, node) is None:
+        if why.startswith(room.NO_GPU) and self._fit.refusal(shape, node) is None:
             return _ill_parts(task.spec.request, node) or why
         return why
 
@@ -88,7 +88,8 @@ def _ill_parts(request: Request, node: NodeState) -> str | None:
     return worst.why or (worst.health.value if worst.health is not PartHealth.HEALTHY else None)
 
 
-def _answer(counts: Counter[str], nodes: int) -> Answer:
+def answer_of(counts: Counter[str], nodes: int) -> Answer:
+    """Make the sentence of counted refusals, the most frequent first."""
     if not nodes:
         return "0/0 nodes are available: the pool has no nodes.", ()
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))

@@ -23,7 +23,7 @@ Member: TypeAlias = SubGroup | PodSet
 M = TypeVar("M", SubGroup, PodSet, Member)
 
 _NOBODY: Final[frozenset[str]] = frozenset()
-_READY: Final = ACTIVE_USED | {TaskStatus.PENDING}
+READY: Final = ACTIVE_USED | {TaskStatus.PENDING}
 """Pods that count where it is asked whether a group is complete enough to start (KAI: alive and not gated)."""
 IN_USE: Final = ACTIVE_USED | {TaskStatus.RELEASING}
 """Pods that still run: one that is being deleted does not make its gang stale (KAI: active used)."""
@@ -93,7 +93,7 @@ def is_ready(job: JobState) -> bool:
 
 
 def _ready_pods(job: JobState, pod_set: PodSet) -> int:
-    return sum(1 for task in job.pod_sets[pod_set.name].tasks if task.status in _READY)
+    return sum(1 for task in job.pod_sets[pod_set.name].tasks if task.status in READY)
 
 
 def _is_ready(job: JobState, member: Member) -> bool:
@@ -182,7 +182,7 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     what is left cannot complete a pod set that is still below its minimum. The list belongs to the session: copy to change.
     """
     tasks = job.tasks
-    if len(tasks) == 1:
+    if len(tasks) == 1 and _is_plain(job):
         return tasks if may_be_placed(tasks[0], real) else []
     key = (job.id, real)
     known = session.to_place.get(key)
@@ -191,6 +191,12 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     chosen = _grow_group(job, job.root, real)
     session.to_place[key] = (job.version, chosen)
     return chosen
+
+
+def _is_plain(job: JobState) -> bool:
+    """Tell whether its only pod is in its only subgroup."""
+    root = job.root
+    return not root.groups and len(root.pod_sets) == 1 and root.pod_sets[0].name == job.tasks[0].spec.pod_set
 
 
 def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
@@ -250,11 +256,24 @@ def amounts_of(tasks: list[TaskState]) -> Amounts:
 def tasks_to_evict(job: JobState, gone: Set[str] = _NOBODY) -> tuple[list[TaskState], bool]:
     """Choose what leaves together next, and tell whether anything is left after that.
 
-    One surplus pod first, then a surplus subgroup, at last the whole. `gone` are ids of pods that were chosen before.
+    One surplus pod first, then a surplus subgroup, at last the whole; before all of them the pods of subgroups that the
+    group does not have. `gone` are ids of pods that were chosen before.
     """
-    tasks = _shrink_group(job, job.root, gone) or _leave(job, job.root, gone)
+    tasks = _strays(job, gone)[:1] or _shrink_group(job, job.root, gone) or _leave(job, job.root, gone)
     held = sum(_held(pod_set, gone) for pod_set in job.pod_sets.values())
     return tasks, len(tasks) < held
+
+
+def _strays(job: JobState, gone: Set[str]) -> list[TaskState]:
+    leaves = {pod_set.name for pod_set in pod_sets(job, job.root)}
+    if len(leaves) == len(job.pod_sets):
+        return []
+    return [
+        task
+        for name, pod_set in job.pod_sets.items()
+        if name not in leaves
+        for task in _leaving(pod_set, gone)
+    ]
 
 
 def _shrink_group(job: JobState, group: SubGroup, gone: Set[str]) -> list[TaskState]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from controller.scheduler import counting, node_books, queues, task_order
 from controller.scheduler.amounts import NOTHING, WHOLE_GPU, Amounts, minus, plus
-from controller.scheduler.model import ACTIVE_USED, HOLDING, Snapshot, SubGroup, TaskStatus
+from controller.scheduler.model import ACTIVE_USED, HOLDING, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_terms import CONDITION_TAINTS, HARD_EFFECTS, why_not_taints
 from controller.scheduler.nodes import Node, PartHealth
 from controller.scheduler.requests import Constraints, Taint
@@ -53,7 +53,7 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
     for spec in sorted(snapshot.jobs, key=lambda job: job.id):
         job = JobState(spec, by_name.get(spec.queue))
         _add_pod_sets(job, spec.root)
-        for task_spec in spec.tasks:
+        for task_spec in sorted(spec.tasks, key=_by_index) if len(spec.tasks) > 1 else spec.tasks:
             task = TaskState(task_spec, job)
             job.tasks.append(task)
             pod_set = job.pod_sets.get(task_spec.pod_set)
@@ -68,6 +68,10 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
                 pod_set.tasks.sort(key=task_order.key)
         jobs[job.id] = job
     return jobs
+
+
+def _by_index(task: Task) -> tuple[int, str]:
+    return (task.index, task.id)
 
 
 def _add_pod_sets(job: JobState, group: SubGroup) -> None:

@@ -8,7 +8,7 @@ Source: KAI Scheduler, actions/common/allocate.go and gpu_sharing; kai.md 2.2.
 
 from itertools import chain
 
-from controller.scheduler import capacity, counting, explain, gangs, topology
+from controller.scheduler import capacity, counting, explain, gangs, job_order, topology
 from controller.scheduler.amounts import NOTHING, plus
 from controller.scheduler.model import PodSet, SubGroup, TaskStatus
 from controller.scheduler.requests import Request
@@ -46,8 +46,9 @@ def place_job(
 
 def why_not_queue(session: Session, job: JobState, tasks: list[TaskState]) -> tuple[str, str] | None:
     """Say why the job's queue may not take these tasks, whatever is free; memory of a card counts by the largest card."""
-    if job.queue is None:
-        return (explain.NO_QUEUE, f"queue {job.spec.queue} does not exist")
+    no_queue = job_order.why_not_queued(job)
+    if no_queue is not None or job.queue is None:
+        return (explain.NO_QUEUE, no_queue or "")
     if len(tasks) == 1 and not tasks[0].spec.request.gpu_memory_mib:
         asked = tasks[0].amounts
     else:

@@ -57,7 +57,10 @@ class Reason(Value, frozen=True, kw_only=True):
 
 
 class Wait(Value, frozen=True, kw_only=True):
-    """Why a job waits. `code` is KAI's (OverLimit, NonPreemptibleOverQuota, ...); `message` is for kubectl."""
+    """Why a job waits. `code` is KAI's (OverLimit, NonPreemptibleOverQuota, ...); `message` is for kubectl.
+
+    `reasons` are counted over all nodes where nodes refuse, else over the pods that wait.
+    """
 
     job: str
     code: str

@@ -34,6 +34,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     keep_promises: bool = True
     ending_keeps_zones: bool = True
     believe_numa_report: bool = True
+    domain_holds_each_pod: bool = True
 
 
 REASONS: dict[str, str] = {
@@ -108,6 +109,10 @@ REASONS: dict[str, str] = {
     "believe_numa_report": (
         "where a pod runs whose NUMA zones are recorded nowhere, its node gives no more than it reports as available: KAI"
         " takes such a pod for nothing"
+    ),
+    "domain_holds_each_pod": (
+        "a topology domain is ruled out only where its pods cannot be held: KAI counts how many of the largest pod fit, so"
+        " that one 8-GPU launcher and eight 1-GPU workers find no room in two idle nodes"
     ),
 }
 

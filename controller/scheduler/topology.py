@@ -3,29 +3,25 @@
 Each try is the nodes of one domain that may hold all its pods: of the preferred level first and then wider ones up to the
 required level, on each level the fullest first, so that wide holes stay whole. A group of which pods run already stays in
 their domain of the required level. Inside a try, nodes are scored by the order of the preferred level's domains.
-Whether a domain may hold the pods is worked out from idle and releasing amounts: where all pods ask for the same kinds of
-resources, by counting how many of the largest pod each node takes, else by the sum of what they ask for. Both may say yes
-too often: placing is exact. Source: KAI Scheduler, plugins/topology; kai.md 6.4.
+Whether a domain may hold the pods is worked out from idle and releasing amounts. KAI counts how many of the largest pod each
+node takes where all pods ask for the same kinds of resources, else it compares sums; both may say no to what would fit. By
+`domain_holds_each_pod` the smallest pod is counted and sums are compared besides, shares of cards included, which only says
+yes too often: placing is exact. Source: KAI Scheduler, plugins/topology; kai.md 6.4.
 """
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final
 
-from controller.scheduler import counting, explain, gangs
+from controller.scheduler import domain_room, explain, gangs
 from controller.scheduler.amounts import WHOLE_GPU
 from controller.scheduler.domains import Domain, DomainTree
 from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup, TopologyConstraint
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
 
-_GPU: Final = "GPU"
-_CPU: Final = "CPU"
-_MEMORY: Final = "Memory"
 _NOT_THERE: Final = Fraction(1000)
 """How full a domain counts that lacks a resource altogether (KAI's number)."""
-
-_Vector: TypeAlias = dict[str, int]
 
 
 def node_sets(
@@ -40,17 +36,17 @@ def node_sets(
         return [only]
     tree = _tree(session, constraint.topology)
     if tree is None:
-        explain.wait_for_topology(session, job, f"topology {constraint.topology} does not exist")
+        explain.wait_for_topology(session, job, f"topology {constraint.topology} does not exist", 0)
         return []
     bounds = _bounds(tree, constraint)
     if isinstance(bounds, str):
-        explain.wait_for_topology(session, job, bounds)
+        explain.wait_for_topology(session, job, bounds, len(tree.paths))
         return []
     search = _Search(session, tree, tasks, only, *bounds)
     held = _held_domain(job, group, search)
     found = search.fitting(held)
     if not found:
-        explain.wait_for_topology(session, job, search.why_none(held))
+        explain.wait_for_topology(session, job, search.why_none(held), len(tree.paths))
     return found
 
 
@@ -123,9 +119,15 @@ class _Search:
         self._count = len(tasks)
         self._nodes = session.ledger.nodes
         self._valid = [index for index in tree.root.nodes if only is None or index in only.nodes]
-        self._asked = _sum(_vector(task) for task in tasks)
-        self._largest = _largest(tasks) if _are_alike(tasks) else None
-        self._free: dict[tuple[str, ...], _Vector] = {}
+        self._asked = domain_room.added(domain_room.vector(task) for task in tasks)
+        self._exact = session.rules.domain_holds_each_pod
+        self._counted = None
+        if self._exact:
+            self._counted = domain_room.smallest(tasks)
+        elif domain_room.are_alike(tasks):
+            self._counted = domain_room.largest(tasks)
+        self._shares = any(task.spec.request.is_shared for task in tasks)
+        self._free: dict[tuple[str, ...], domain_room.Vector] = {}
         self._takes: dict[tuple[str, ...], int] = {}
         self._order: dict[tuple[str, ...], list[Domain]] = {}
         self.start = tree.narrowest(self._valid, preferred or required)
@@ -169,41 +171,54 @@ class _Search:
 
     # --- what a domain has ----------------------------------------------------------------------------------------
 
-    def _measure(self, domain: Domain) -> tuple[_Vector, int]:
-        free: _Vector = {}
+    def _measure(self, domain: Domain) -> tuple[domain_room.Vector, int]:
+        free: domain_room.Vector = {}
         takes = 0
         if domain.children:
             for child in domain.children:
                 below, some = self._measure(child)
-                _add(free, below)
+                domain_room.add(free, below)
                 takes += some
         else:
             for index in domain.nodes:
                 node = self._nodes[index]
-                now = _free(node, self._asked)
-                _add(free, now)
+                now = domain_room.free(node, self._asked)
+                domain_room.add(free, now)
                 takes += self._accommodates(node, now)
         self._free[domain.path] = free
         self._takes[domain.path] = takes
         return free, takes
 
-    def _accommodates(self, node: NodeState, free: _Vector) -> int:
-        """How many of the largest pod a node takes; all of them where they ask for nothing that could run out."""
-        largest = self._largest
-        if not largest:
+    def _accommodates(self, node: NodeState, free: domain_room.Vector) -> int:
+        """How many pods like the counted one a node takes; all of them where that asks for nothing that could run out."""
+        counted = self._counted
+        if not counted:
             return self._count
         fits = node.idle_pods + node.releasing_pods
-        for name, amount in largest.items():
+        for name, amount in counted.items():
             there = free[name]
-            if name == _GPU and amount < WHOLE_GPU:
-                there += _shared_free(node)
+            if name == domain_room.GPU and (self._shares if self._exact else amount < WHOLE_GPU):
+                there += domain_room.shared_free(node)
             fits = min(fits, there // amount)
         return max(fits, 0)
 
     def _fits(self, domain: Domain) -> bool:
-        if self._largest is not None:
-            return self._takes[domain.path] >= self._count
-        return self._ratio(domain) <= 1
+        if self._counted is not None and self._takes[domain.path] < self._count:
+            return False
+        if self._exact:
+            return self._holds_sum(domain)
+        return self._counted is not None or self._ratio(domain) <= 1
+
+    def _holds_sum(self, domain: Domain) -> bool:
+        free = dict.fromkeys(self._asked, 0)
+        for index in domain.nodes:
+            node = self._nodes[index]
+            there = domain_room.free(node, self._asked)
+            if self._shares and domain_room.GPU in there:
+                there[domain_room.GPU] += domain_room.shared_free(node)
+            # A node in debt takes nothing from what others have.
+            domain_room.add(free, {name: max(amount, 0) for name, amount in there.items()})
+        return all(free[name] >= amount for name, amount in self._asked.items())
 
     def _ratio(self, domain: Domain) -> Fraction:
         """How full the tasks would make what is free in a domain, by the scarcest resource."""
@@ -240,64 +255,3 @@ def _narrowest_first(start: Domain, order: dict[tuple[str, ...], list[Domain]]) 
         levels.append([child for each in levels[-1] for child in order.get(each.path, each.children)])
     for level in reversed(levels):
         yield from level
-
-
-# --- vectors of resources --------------------------------------------------------------------------------------------
-
-
-def _vector(task: TaskState) -> _Vector:
-    request = task.spec.request
-    gpu = request.gpus * WHOLE_GPU + request.portion * request.devices + request.dra_gpus * WHOLE_GPU
-    found = {_GPU: gpu, _CPU: request.cpu_milli, _MEMORY: request.memory_bytes}
-    found |= dict(request.other)
-    found |= {counting.mig_resource(profile): count for profile, count in request.mig}
-    return {name: amount for name, amount in found.items() if amount > 0}
-
-
-def _free(node: NodeState, asked: _Vector) -> _Vector:
-    """What of the asked resources a node has idle or is releasing; shares of cards that are in use do not count."""
-    found: _Vector = {}
-    for name in asked:
-        if name == _GPU:
-            found[name] = (node.idle_gpus + node.releasing_gpus) * WHOLE_GPU
-        elif name == _CPU:
-            found[name] = node.idle_cpu + node.releasing_cpu
-        elif name == _MEMORY:
-            found[name] = node.idle_memory + node.releasing_memory
-        else:
-            found[name] = node.idle_other.get(name, 0) + node.releasing_other.get(name, 0)
-    return found
-
-
-def _shared_free(node: NodeState) -> int:
-    free = 0
-    for device in node.devices:
-        if 0 < device.used_milli < WHOLE_GPU:
-            free += max(WHOLE_GPU - device.used_milli + device.releasing_milli - device.claimed_milli, 0)
-    return free
-
-
-def _add(one: _Vector, other: _Vector) -> None:
-    for name, amount in other.items():
-        one[name] = one.get(name, 0) + amount
-
-
-def _sum(vectors: Iterable[_Vector]) -> _Vector:
-    found: _Vector = {}
-    for vector in vectors:
-        _add(found, vector)
-    return found
-
-
-def _largest(tasks: list[TaskState]) -> _Vector:
-    found: _Vector = {}
-    for task in tasks:
-        for name, amount in _vector(task).items():
-            found[name] = max(found.get(name, 0), amount)
-    return found
-
-
-def _are_alike(tasks: list[TaskState]) -> bool:
-    """Tell whether all ask for the same kinds of resources beside CPU and memory, which everybody needs."""
-    kinds = {frozenset(_vector(task)) - {_CPU, _MEMORY} for task in tasks}
-    return len(kinds) == 1

@@ -62,6 +62,12 @@ def test_an_elastic_job_takes_its_minimum_and_then_pod_by_pod() -> None:
 ONE_GPU = [node("n0", 1)]
 QUEUES = [queue("q", 1, limit=2), queue("dept", 8), queue("leaf", 8, parent="dept")]
 
+
+def _with(made: Job, index: int, status: TaskStatus) -> Job:
+    changed = msgspec.structs.replace(made.tasks[index], status=status)
+    return msgspec.structs.replace(made, tasks=(*made.tasks[:index], changed, *made.tasks[index + 1 :]))
+
+
 WAITS = [
     ("a queue at its limit", [job("one", "q", gpus=3)], QUEUES, "OverLimit", "queue q"),
     (
@@ -105,6 +111,20 @@ WAITS = [
         QUEUES,
         "NotReady",
         "has 1 pods and needs 2 together",
+    ),
+    (
+        "a member that still ends",
+        [_with(job("one", "leaf", pods=3, on=[("n0", [0]), ("n0", [])]), 1, TaskStatus.RELEASING)],
+        QUEUES,
+        "NotReady",
+        "has 2 pods and needs 3 together",
+    ),
+    (
+        "surplus pods that are gated",
+        [_with(job("one", "leaf", pods=2, least=1, on=[("n0", [0])]), 1, TaskStatus.GATED)],
+        QUEUES,
+        "NotReady",
+        "1 of 2 pods have scheduling gates",
     ),
 ]
 

@@ -49,6 +49,12 @@ def test_reasons_are_counted_the_most_frequent_first() -> None:
             "Insufficient nvidia.com/gpu",
             id="too small anyway",
         ),
+        pytest.param(
+            words.node("n", 2, sick={0: "GpuXidError"}, pods=0),
+            2,
+            "Too many pods",
+            id="full in another way",
+        ),
     ],
 )
 def test_a_part_that_would_have_been_enough_is_named(node: Node, gpus: int, text: str) -> None:

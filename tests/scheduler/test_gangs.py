@@ -135,6 +135,20 @@ def test_who_starts_and_who_leaves(case: Case) -> None:
     assert more is case.more
 
 
+@pytest.mark.parametrize("state", ["p", "pp", "r", "rr"])
+@pytest.mark.parametrize("root", [_flat(a=0), _flat(a=0, b=0), SubGroup()], ids=["one", "two", "none"])
+def test_pods_of_a_subgroup_that_is_not_there_start_never_and_leave_first(root: SubGroup, state: str) -> None:
+    """Nobody knows where they belong: no cycle stops at them, and a search goes through them all."""
+    session, job = _loaded(root, {"stray": state})
+    assert gangs.tasks_to_place(session, job, real=True) == []
+    gone: set[str] = set()
+    for _ in state:
+        leaving, _more = gangs.tasks_to_evict(job, gone)
+        gone |= {task.id for task in leaving}
+    assert gone == {task.id for task in job.tasks if task.status is RUNNING}
+    assert gangs.tasks_to_evict(job, gone) == ([], False)
+
+
 def test_evicting_on_passes_by_those_chosen_before() -> None:
     """A search chooses piece after piece of one job without touching it."""
     _, job = _loaded(_flat(a=2), {"a": "rrrr"})

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from controller.scheduler.rules import COMPATIBLE
 from tests.scheduler.after import CYCLE, after
 from tests.scheduler.words import NOW, cluster, decide, job, node, queue
 
+T = TypeVar("T")
 MIB = 1 << 30
 KINDS = (
     Request(gpus=1, cpu_milli=1000, memory_bytes=MIB),
@@ -167,13 +169,16 @@ def test_the_plan_does_not_depend_on_the_order_of_what_is_given(snapshot: Snapsh
         snapshot,
         nodes=_shuffled(snapshot.nodes, random),
         queues=_shuffled(snapshot.queues, random),
-        jobs=_shuffled(snapshot.jobs, random),
+        jobs=_shuffled(
+            tuple(msgspec.structs.replace(one, tasks=_shuffled(one.tasks, random)) for one in snapshot.jobs),
+            random,
+        ),
     )
     assert decide(snapshot) == decide(shuffled) == decide(snapshot)
     assert decide(snapshot, COMPATIBLE) == decide(shuffled, COMPATIBLE)
 
 
-def _shuffled(things: tuple[object, ...], random: object) -> tuple[object, ...]:
+def _shuffled(things: tuple[T, ...], random: object) -> tuple[T, ...]:
     order = list(things)
     random.shuffle(order)  # type: ignore[attr-defined]
     return tuple(order)

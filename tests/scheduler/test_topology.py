@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from controller.scheduler import cycle, gangs, topology
 from controller.scheduler.actions import allocate
 from controller.scheduler.domains import DomainTree
-from controller.scheduler.model import Job, PodSet, Snapshot, SubGroup, Task, TopologyConstraint
+from controller.scheduler.model import Job, PodSet, Snapshot, SubGroup, Task, TaskStatus, TopologyConstraint
 from controller.scheduler.nodes import Level, Node, Topology
+from controller.scheduler.requests import Request
 from controller.scheduler.rules import DEFAULT
-from tests.scheduler.words import bound, cluster, job, node, queue
+from tests.scheduler.words import bound, card, cluster, job, node, queue
 
 LEVELS = Topology(
     name="net",
@@ -175,7 +176,41 @@ def test_subgroups_each_have_their_own_domain_inside_the_wider_one() -> None:
 def test_who_finds_no_domain_is_told_so() -> None:
     """The wait names level and topology."""
     plan = cycle.run_cycle(_snapshot([_job(RACK, 3, 4)]), DEFAULT, actions=(allocate.run,))
-    assert [wait.message for wait in plan.waits] == ["no domain of rack in topology net has room for 3 pods"]
+    why = "0/6 nodes are available: 6 node(s) were in no topology domain that holds the pods."
+    assert [wait.message for wait in plan.waits] == [
+        f"no domain of rack in topology net has room for 3 pods; {why}"
+    ]
+    assert [reason.count for reason in plan.waits[0].reasons] == [6]
+
+
+SHARED = Request(portion=600, devices=2, cpu_milli=100)
+UNLIKE = [
+    ("one large and many small fill the rack exactly", [Request(gpus=4), *[Request(gpus=1)] * 4], []),
+    ("a whole card and two halves", [Request(gpus=3), *[Request(portion=500)] * 2], ["a1y"]),
+    ("pods that differ in CPU alone", [Request(cpu_milli=300_000), *[Request(cpu_milli=9_000)] * 9], []),
+    ("shares of two cards that others use", [SHARED], ["a1y", "a1x"]),
+]
+
+
+@pytest.mark.parametrize(("requests", "shared"), [row[1:] for row in UNLIKE], ids=[row[0] for row in UNLIKE])
+def test_pods_that_differ_get_the_rack_that_holds_them(requests: list[Request], shared: list[str]) -> None:
+    """A domain is ruled out only where it cannot hold the pods, whatever the largest of them asks for."""
+    tasks = tuple(Task(id=f"gang-{n}", job="gang", index=n, request=each) for n, each in enumerate(requests))
+    gang = _job(RACK, len(tasks), 1, tasks=tasks)
+    part = Request(portion=400, devices=2 if shared == ["a1y", "a1x"] else 1)
+    busy = [_sharing(on, part) for on in shared]
+    nodes = [msgspec.structs.replace(each, cpu_milli=300_000) for each in ALL[:2]]
+    if shared == ["a1y", "a1x"]:
+        nodes = [_node("a1x", 2), _node("a1y", 2)]
+    plan = cycle.run_cycle(_snapshot([gang, *busy], nodes), DEFAULT, actions=(allocate.run,))
+    assert sorted(bound(plan)) == sorted(task.id for task in tasks)
+
+
+def _sharing(on: str, part: Request) -> Job:
+    made = job(f"busy-{on}", "q", request=part)
+    cards = tuple(card(on, n) for n in range(part.devices))
+    task = msgspec.structs.replace(made.tasks[0], status=TaskStatus.RUNNING, node=on, gpus=cards)
+    return msgspec.structs.replace(made, tasks=(task,))
 
 
 @given(st.lists(st.sampled_from(["a1x", "a1y", "a2x", "b1x"]), min_size=1, unique=True), st.integers(0, 3))
