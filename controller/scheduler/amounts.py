@@ -4,6 +4,7 @@ Plain tuples of three integers, since a cycle adds and compares millions of them
 and shares only, never in what something asks for or holds (KAI's convention for spec.resources of a Queue).
 """
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 GPU: Final = 0
@@ -41,6 +42,6 @@ def within(amount: int, bound: int) -> bool:
     return amount != UNLIMITED and amount <= bound
 
 
-def all_within(amounts: Amounts, bounds: Amounts) -> bool:
+def all_within(amounts: Sequence[int], bounds: Sequence[int]) -> bool:
     """Tell whether every resource is within its bound."""
     return within(amounts[0], bounds[0]) and within(amounts[1], bounds[1]) and within(amounts[2], bounds[2])

@@ -19,6 +19,7 @@ NO_ROOM = "PodSchedulingErrors"
 NO_QUEUE = "QueueDoesNotExist"
 NOT_READY = "NotReady"
 PIPELINED = "Pipelined"
+_WAITING = (TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.PIPELINED)
 
 
 def wait_for_queue(session: Session, job: JobState, code: str, message: str) -> None:
@@ -51,17 +52,17 @@ def wait_for_room(session: Session, job: JobState, task: TaskState, placed: int)
 
 def all_waits(session: Session) -> tuple[Wait, ...]:
     """Say for every job that has pods without a node why it waits, in the order of job ids."""
-    waiting = (TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.PIPELINED)
     return tuple(
-        _counted(_wait(session, job), pods)
+        _counted(_wait(session, job), job)
         for job in session.ledger.jobs.values()
-        if (pods := sum(task.status in waiting for task in job.tasks))
+        if any(task.status in _WAITING for task in job.tasks)
     )
 
 
-def _counted(wait: Wait, pods: int) -> Wait:
+def _counted(wait: Wait, job: JobState) -> Wait:
     if wait.reasons:
         return wait
+    pods = sum(task.status in _WAITING for task in job.tasks)
     return msgspec.structs.replace(wait, reasons=(Reason(text=wait.message, count=pods),))
 
 

@@ -170,11 +170,6 @@ def may_be_placed(task: TaskState, real: bool) -> bool:
     )
 
 
-def has_tasks_to_place(job: JobState, real: bool) -> bool:
-    """Tell whether any pod is left to place."""
-    return any(may_be_placed(task, real) for task in job.tasks)
-
-
 def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskState]:
     """Choose the pods that are placed together next, in the order in which they are placed.
 
@@ -182,7 +177,8 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     what is left cannot complete a pod set that is still below its minimum. The list belongs to the session: copy to change.
     """
     tasks = job.tasks
-    if len(tasks) == 1 and _is_plain(job):
+    # Pods of a subgroup that the tree lacks would be a second pod set.
+    if len(tasks) == 1 and job.is_flat and len(job.pod_sets) == 1:
         return tasks if may_be_placed(tasks[0], real) else []
     key = (job.id, real)
     known = session.to_place.get(key)
@@ -191,12 +187,6 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     chosen = _grow_group(job, job.root, real)
     session.to_place[key] = (job.version, chosen)
     return chosen
-
-
-def _is_plain(job: JobState) -> bool:
-    """Tell whether its only pod is in its only subgroup."""
-    root = job.root
-    return not root.groups and len(root.pod_sets) == 1 and root.pod_sets[0].name == job.tasks[0].spec.pod_set
 
 
 def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:

@@ -123,7 +123,6 @@ class Job(Value, frozen=True, kw_only=True):
     ready: bool = True
     restarts: int = 0
     checkpoint_at: datetime | None = None
-    evicted_for: tuple[str, ...] = ()
     root: SubGroup = SubGroup(pod_sets=(PodSet(),))
     tasks: tuple[Task, ...] = ()
 
@@ -178,7 +177,6 @@ class Settings(Value, frozen=True, kw_only=True):
     predicates: bool = True
     search_steps: int = 20_000
     search_ms: int = 500
-    fractions: bool = True
 
 
 class Snapshot(Value, frozen=True, kw_only=True):

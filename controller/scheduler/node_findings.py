@@ -1,33 +1,24 @@
 """What is known of a node's parts: who said it, what faults take away, what nobody can judge now. Pure."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from checks.condition import Status
 from checks.finding import EFFECT_RANK, Effect, PartKind, Severity
+from controller.assess import CONDITION_TYPES
+from controller.silence import AGENT_SILENT
+from controller.view import Settings
 from kube.nodehealth import HealthFinding, NodeHealth
 from kube.types import Lease
 from kube.types import Node as KubeNode
 
-GPU_CONDITIONS: Final = frozenset(
-    {
-        "GpuXidError",
-        "GpuRowRemapFault",
-        "GpuEccFault",
-        "GpuNvLinkDegraded",
-        "GpuPcieDegraded",
-        "GpuMissing",
-        "GpuThrottled",
-        "GpuDriverFault",
-    }
-)
+GPU_CONDITIONS: Final = frozenset(name for name in CONDITION_TYPES if name.startswith("Gpu"))
 PORT_CONDITION: Final = "InfinibandPortDegraded"
-STORAGE_CONDITIONS: Final = frozenset({"SharedStorageFault", "LocalStorageFault"})
-AGENT_SILENT: Final = "AgentSilent"
-SILENT_AFTER: Final = timedelta(minutes=5)
+STORAGE_CONDITIONS: Final = CONDITION_TYPES - GPU_CONDITIONS - {PORT_CONDITION}
+SILENT_AFTER: Final = Settings().silent_after
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +57,7 @@ def unknown_of(seen: Seen, now: datetime) -> dict[str, str]:
     found = {
         condition.type: condition.reason
         for condition in seen.node.status.conditions
-        if condition.type in GPU_CONDITIONS | STORAGE_CONDITIONS | {PORT_CONDITION}
+        if condition.type in CONDITION_TYPES
         and (
             condition.status == Status.UNKNOWN
             or (condition.status == Status.TRUE and condition.type not in told)

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from controller.scheduler.amounts import RESOURCES, UNLIMITED, Amounts, within
+from controller.scheduler.amounts import RESOURCES, UNLIMITED, Amounts, all_within, within
 from controller.scheduler.queues import allocatable
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import QueueState
@@ -67,7 +67,7 @@ def allows(
     """
     if strategy is Strategy.MAINTAIN_FAIR_SHARE:
         return _is_over_allocatable(victim, remaining)
-    return _fits(reclaimer.allocated, amounts, reclaimer.quota) and not _all_within(remaining, victim.quota)
+    return _fits(reclaimer.allocated, amounts, reclaimer.quota) and not all_within(remaining, victim.quota)
 
 
 def scenario_allowed(
@@ -178,10 +178,6 @@ def _fits(held: Sequence[int], amounts: Amounts, bounds: Sequence[int]) -> bool:
         and within(held[1] + amounts[1], bounds[1])
         and within(held[2] + amounts[2], bounds[2])
     )
-
-
-def _all_within(held: Sequence[int], bounds: Sequence[int]) -> bool:
-    return within(held[0], bounds[0]) and within(held[1], bounds[1]) and within(held[2], bounds[2])
 
 
 def _is_over_allocatable(queue: QueueState, held: Sequence[int]) -> bool:

@@ -238,15 +238,19 @@ class PodSetState:
 
 
 class JobState:
-    """A pod group. `tasks` in a stable order; `pod_sets` by name, leaves of `root`. `version` goes up with every change."""
+    """A pod group. `tasks` in a stable order; `pod_sets` by name, leaves of `root`. `version` goes up with every change.
 
-    __slots__ = ("id", "pod_sets", "queue", "root", "spec", "tasks", "version")
+    `is_flat` = its tree is one pod set and nothing else.
+    """
+
+    __slots__ = ("id", "is_flat", "pod_sets", "queue", "root", "spec", "tasks", "version")
 
     def __init__(self, spec: Job, queue: QueueState | None) -> None:
         self.spec = spec
         self.id = spec.id
         self.queue = queue
         self.root: SubGroup = spec.root
+        self.is_flat = not spec.root.groups and len(spec.root.pod_sets) == 1
         self.tasks: list[TaskState] = []
         self.pod_sets: dict[str, PodSetState] = {}
         self.version = 0
