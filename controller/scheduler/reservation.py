@@ -207,12 +207,10 @@ def _without(nodes: list[NodeState], models: frozenset[str]) -> list[NodeState]:
 
 def _domains(session: Session, job: JobState) -> list[list[NodeState]]:
     nodes = session.ledger.nodes
-    constraint = job.root.topology
-    if constraint is None and len(job.root.pod_sets) == 1:
-        constraint = job.root.pod_sets[0].topology
-    if constraint is None or not constraint.required:
+    domains = topology.domains_for_all(session, job)
+    if domains is None:
         return [nodes]
-    return [[nodes[index] for index in domain] for domain in topology.domains(session, constraint)]
+    return [[nodes[index] for index in sorted(domain.nodes)] for domain in domains]
 
 
 def _claims_on(

@@ -135,6 +135,7 @@ class _Builder:
         unread = members.keys() - {job.id for job in jobs}
         others += [pod for name in sorted(unread) for pod in members[name]]
         names = {node.name for node in nodes}
+        classes = {one.metadata.name: one for one in self._objects.device_classes}
         return Snapshot(
             now=self._now,
             nodes=nodes,
@@ -143,10 +144,7 @@ class _Builder:
             others=tuple(self._others(others, names, held)),
             topologies=topologies_of(self._objects.topologies),
             devices=devices,
-            claims=tuple(
-                claim_of(claim, {one.metadata.name: one for one in self._objects.device_classes})
-                for _, claim in sorted(self._claims.items())
-            ),
+            claims=tuple(claim_of(claim, classes) for _, claim in sorted(self._claims.items())),
             suspected=self._options.suspected,
             reserved_for=self._options.reserved_for,
             settings=self._options.settings,

@@ -50,11 +50,20 @@ def node_sets(
     return found
 
 
-def domains(session: Session, constraint: TopologyConstraint) -> list[list[int]]:
-    """List the required level's domains as node indexes; none where topology or level do not exist."""
+def domains_for_all(session: Session, job: JobState) -> list[NodeSet] | None:
+    """List the domains, by path, of which one must hold the whole job; None = it has no such bound.
+
+    None are listed where the topology or its level does not exist.
+    """
+    root = job.root
+    constraint = root.topology or (root.pod_sets[0].topology if job.is_flat else None)
+    if constraint is None or not constraint.required:
+        return None
     tree = _tree(session, constraint.topology)
     depth = tree.depth(constraint.required) if tree is not None else None
-    return [domain.nodes for domain in tree.level(depth)] if tree is not None and depth is not None else []
+    if tree is None or depth is None:
+        return []
+    return [NodeSet(("domain", tree.name, *each.path), frozenset(each.nodes)) for each in tree.level(depth)]
 
 
 def _tree(session: Session, name: str) -> DomainTree | None:

@@ -9,9 +9,8 @@ Rule `victims_by_cost`; what KAI does instead: `solver`.
 
 from typing import Final, TypeAlias
 
-from controller.scheduler import gangs, place
+from controller.scheduler import gangs, place, topology
 from controller.scheduler.amounts import NOTHING, Amounts
-from controller.scheduler.domains import DomainTree
 from controller.scheduler.model import ACTIVE_USED, TaskStatus
 from controller.scheduler.search import loops, sentences
 from controller.scheduler.search.budget import Budget
@@ -282,41 +281,18 @@ class Cheapest:
 
     def _domains(self, job: JobState, tasks: list[TaskState]) -> list[NodeSet | None]:
         """List the domains that the job must fit into one of, those with most room first; None = no such bound."""
-        root = job.root
-        constraint = root.topology
-        if constraint is None and not root.groups and len(root.pod_sets) == 1:
-            constraint = root.pod_sets[0].topology
-        if (
-            constraint is None
-            or not constraint.required
-            or any(task.status in ACTIVE_USED for task in job.tasks)
-        ):
+        domains = topology.domains_for_all(self._session, job)
+        if domains is None or any(task.status in ACTIVE_USED for task in job.tasks):
             return [None]
-        spec = next(
-            (each for each in self._session.snapshot.topologies if each.name == constraint.topology), None
-        )
-        if spec is None:
-            return []
-        tree = self._session.trees.get(spec.name) or DomainTree(spec, self._ledger.nodes)
-        self._session.trees[spec.name] = tree
-        depth = tree.depth(constraint.required)
-        if depth is None:
-            return []
-        found: dict[tuple[str, ...], list[int]] = {}
-        for index, path in tree.paths.items():
-            found.setdefault(path[:depth], []).append(index)
         nodes = self._ledger.nodes
         wanted = sum(task.spec.request.gpus for task in tasks)
-        ordered = sorted(
-            found.items(),
-            key=lambda item: (
-                max(
-                    wanted - sum(nodes[index].idle_gpus + nodes[index].releasing_gpus for index in item[1]), 0
-                ),
-                item[0],
-            ),
-        )
-        return [NodeSet(("domain", spec.name, *path), frozenset(indexes)) for path, indexes in ordered]
+
+        def lacking(domain: NodeSet) -> int:
+            room = sum(nodes[index].idle_gpus + nodes[index].releasing_gpus for index in domain.nodes)
+            return max(wanted - room, 0)
+
+        # By path already, and sorting keeps that order among equals.
+        return [*sorted(domains, key=lacking)]
 
 
 def _who(job: JobState, asked: Amounts) -> _Who:
