@@ -21,6 +21,7 @@ from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
 from controller.scheduler.nodes import Device, Gpu, Node, NumaTopology, PartHealth
 from controller.scheduler.numa_objects import topology_of
+from controller.scheduler.plan import Promise
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
@@ -63,8 +64,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
     `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where there is
-    a history. `unseen`: whether GPU nodes that no agent ever reported take new GPU pods. `suspected`, `reserved_for`: as in
-    `model.Snapshot`.
+    a history. `unseen`: whether GPU nodes that no agent ever reported take new GPU pods. `suspected`: as in
+    `model.Snapshot`; `reserved_for`, `promises` too, from the last plan.
     """
 
     settings: Settings = Settings()
@@ -77,6 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     unseen: Unseen = Unseen.ADMIT
     suspected: str = ""
     reserved_for: str = ""
+    promises: tuple[Promise, ...] = ()
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -147,6 +149,7 @@ class _Builder:
             claims=tuple(claim_of(claim, classes) for _, claim in sorted(self._claims.items())),
             suspected=self._options.suspected,
             reserved_for=self._options.reserved_for,
+            promises=self._options.promises,
             settings=self._options.settings,
         )
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import PodSet, Quota, Snapshot, SubGroup, TopologyConstraint
 from controller.scheduler.nodes import PartHealth
+from controller.scheduler.plan import Promise
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
@@ -288,6 +289,28 @@ def test_a_snapshot_can_be_planned() -> None:
     snapshot = built(*pods, nodes=(node(offered=3),), health=(known,), queues=(queue(resources=resources),))
     assert [gpu.health for gpu in snapshot.nodes[0].gpus].count(PartHealth.SICK) == 1
     assert len(run_cycle(snapshot).binds) == 3
+
+
+def test_what_the_last_plan_left_to_the_next_cycle_is_kept() -> None:
+    """The newer of two pods was promised the only card that is left: it is bound, and the reservation goes on."""
+    resources = {name: {"quota": -1, "limit": -1, "overQuotaWeight": 1} for name in ("gpu", "cpu", "memory")}
+    pods = [
+        pod("p1", meta=GROUP, spec=ONE_GPU),
+        pod("p2", meta={"annotations": {"pod-group-name": "urgent"}}, spec=ONE_GPU),
+    ]
+
+    def told(**left: Any) -> Snapshot:
+        groups = (group(), group("urgent"))
+        ours = queue(resources=resources)
+        return built(
+            *pods, nodes=(node(offered=1),), pod_groups=groups, queues=(ours,), options=Options(**left)
+        )
+
+    promises = (Promise(job="team/urgent", nodes=("n1",)),)
+    snapshot = told(promises=promises, reserved_for="team/train")
+    assert (snapshot.promises, snapshot.reserved_for) == (promises, "team/train")
+    assert [one.task for one in run_cycle(told()).binds] == ["team/p1"]
+    assert [one.task for one in run_cycle(told(promises=promises)).binds] == ["team/p2"]
 
 
 @given(st.randoms(use_true_random=False))
