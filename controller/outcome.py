@@ -64,46 +64,56 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def from_error(step: Step, error: ApiError) -> Outcome:
     """Judge an error of any request; what one kind of request alone means by it is judged before."""
+    return Outcome(step=step, result=result_of(error), why=str(error), wait_s=error.retry_after_s)
+
+
+def result_of(error: ApiError) -> Result:
+    """Say what an error of any request comes to."""
     match error:
         case NotLeader():
-            result = Result.NOT_LEADER
+            return Result.NOT_LEADER
         case Conflict() | Gone() | AlreadyExists() | NotFound():
-            result = Result.CONFLICT  # the world is another one than was planned on; the next tick sees it
+            return Result.CONFLICT  # the world is another one than was planned on; the next tick sees it
         case TooManyRequests():
-            result = Result.THROTTLED
+            return Result.THROTTLED
         case Forbidden() | Unauthorized():
-            result = Result.FORBIDDEN
+            return Result.FORBIDDEN
         case Invalid() if "metadata.uid" in str(error):
-            result = Result.CONFLICT  # how the server answers a patch that was meant for another UID
+            return Result.CONFLICT  # how the server answers a patch that was meant for another UID
         case Invalid():
-            result = Result.INVALID
+            return Result.INVALID
         case _:
-            result = Result.UNAVAILABLE
-    return Outcome(step=step, result=result, why=str(error), wait_s=error.retry_after_s)
+            return Result.UNAVAILABLE
 
 
 def from_eviction_error(step: Step, error: ApiError) -> Outcome:
-    """Judge the answers of the Eviction API, which uses one code for several things.
+    """Judge the answers of the Eviction API."""
+    result, why = eviction_result(error)
+    return Outcome(step=step, result=result, why=why, wait_s=error.retry_after_s)
+
+
+def eviction_result(error: ApiError) -> tuple[Result, str]:
+    """Say what an answer of the Eviction API comes to, which uses one code for several things.
 
     404, and 409 for a UID that is another one now: this pod is gone. 429 with a DisruptionBudget cause: a
     PodDisruptionBudget holds it; without: the server itself is busy. 500 with several budgets never resolves by itself.
     """
     match error:
         case NotFound():
-            return Outcome(step=step, result=Result.ABSENT)
+            return Result.ABSENT, ""
         case Conflict() if "UID in the precondition" in str(error) or "uid" in str(error):
-            return Outcome(step=step, result=Result.ABSENT, why="another pod has its name now")
+            return Result.ABSENT, "another pod has its name now"
         case TooManyRequests() if error.disruption_budget:
-            return Outcome(step=step, result=Result.BLOCKED, why=_budget(error), wait_s=error.retry_after_s)
+            return Result.BLOCKED, _budget(error)
         case Unavailable() if _TWO_BUDGETS in str(error):
-            why = "more than one PodDisruptionBudget selects this pod; the Eviction API answers that with an error for ever"
-            return Outcome(step=step, result=Result.MISCONFIGURED, why=why)
-        case Forbidden() if "NamespaceTerminating" in error.causes:
-            return Outcome(
-                step=step, result=Result.BLOCKED, why="its namespace is being deleted, and it with it"
+            return (
+                Result.MISCONFIGURED,
+                "more than one PodDisruptionBudget selects this pod; the Eviction API answers that with an error for ever",
             )
+        case Forbidden() if "NamespaceTerminating" in error.causes:
+            return Result.BLOCKED, "its namespace is being deleted, and it with it"
         case _:
-            return from_error(step, error)
+            return result_of(error), str(error)
 
 
 def _budget(error: ApiError) -> str:

@@ -55,6 +55,11 @@ def pod_status(namespace: str, name: str) -> str:
     return _one(pods(namespace), name, "status")
 
 
+def binding(namespace: str, name: str) -> str:
+    """Binding subresource of a pod: POST only."""
+    return _one(pods(namespace), name, "binding")
+
+
 def eviction(namespace: str, name: str) -> str:
     """Eviction subresource of a pod (policy/v1): POST only."""
     return _one(pods(namespace), name, "eviction")

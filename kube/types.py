@@ -202,6 +202,10 @@ class Pod(Struct, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+class Namespace(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
 class JobCondition(Struct, frozen=True, kw_only=True):
     type: str
     status: str

@@ -53,7 +53,8 @@ class Task(Value, frozen=True, kw_only=True):
     `pod_set` is the leaf subgroup ("" = the job's only one). `order`: kai.scheduler/task-priority, higher first;
     `index`: its place among its siblings, the last tie-break. `gpus`: the UUIDs that it holds, one for each device.
     `leader`: master, launcher or head of its job, started first and evicted last. `zones`: the NUMA zones that it is
-    recorded to hold, () = nobody knows.
+    recorded to hold, () = nobody knows. `protected`: why it cannot be evicted now (a PodDisruptionBudget refused), "" = it
+    can.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Task(Value, frozen=True, kw_only=True):
     nominated_node: str = ""
     grace_s: int = 30
     zones: ZoneAmounts = ()
+    protected: str = ""
 
 
 class TopologyConstraint(Value, frozen=True, kw_only=True):

@@ -42,6 +42,18 @@ class _Recorded(msgspec.Struct, frozen=True):
     amount: dict[str, str | int] = {}
 
 
+def predicted(zones: ZoneAmounts) -> str:
+    """Write zones as the record of what kubelet is expected to give, which `recorded` reads back."""
+    listed = [
+        {
+            "zone": zone,
+            "amount": {name: f"{amount}m" if name == CPU else str(amount) for name, amount in amounts},
+        }
+        for zone, amounts in zones
+    ]
+    return msgspec.json.encode(listed).decode()
+
+
 def recorded(annotations: Mapping[str, str]) -> ZoneAmounts:
     """Give a pod's zones as they are recorded on it, observed before predicted; nothing where no record can be read.
 

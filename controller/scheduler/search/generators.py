@@ -37,7 +37,7 @@ def batches(search: Search, recorded: list[Batch]) -> Iterator[Batch]:
         if more:
             gone[job.id] = gone.get(job.id, frozenset()) | ids
             queue.push(job, gone[job.id])
-        if not known and tasks:
+        if not known and tasks and not any(task.spec.protected for task in tasks):
             yield tuple(tasks)
 
 

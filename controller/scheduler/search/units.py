@@ -111,11 +111,13 @@ def weight(task: TaskState) -> int:
 
 
 def may_leave(task: TaskState) -> bool:
-    """Tell whether a pod can be chosen to go: it has a place, and not only since this cycle.
+    """Tell whether a pod can be chosen to go: it has a place, not only since this cycle, and nobody forbade it.
 
     What this cycle has placed was served before whoever evicts now, and would be again.
     """
-    return task.status in ACTIVE_USED and task.spec.status is not TaskStatus.PENDING
+    return (
+        task.status in ACTIVE_USED and task.spec.status is not TaskStatus.PENDING and not task.spec.protected
+    )
 
 
 def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
@@ -134,6 +136,7 @@ def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
         if len(pods) > surplus:
             rest[name] = None
     pieces = {tuple(_leaving_with(job, name)) for name in rest}
+    pieces = {piece for piece in pieces if not any(task.spec.protected for task in piece)}
     found += [prices.unit(job, tasks) for tasks in sorted(pieces, key=lambda tasks: tasks[0].id)]
     return found
 

@@ -1,0 +1,197 @@
+"""What nodemend-scheduler is told at start: `/etc/nodemend/scheduler.toml`, as one frozen value.
+
+Every key is optional. An unknown key, a wrong type or a value that cannot work is an error; all of them are collected and
+said at once, each naming file, key, value and what would be right.
+"""
+
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from controller.config import AgentsSection, ConfigError, KubeSection
+from controller.scheduler.model import Order, Settings
+from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
+from controller.scheduler.unseen import Unseen
+from controller.sections import Section, read, show_duration, write
+from kube.lease import Timing
+
+DEFAULT_PATH: Final = Path("/etc/nodemend/scheduler.toml")
+OUR_NAME: Final = "nodemend-scheduler"
+KAI_NAME: Final = "kai-scheduler"
+
+_MODES: Final = {"default": DEFAULT, "compatible": COMPATIBLE}
+_ORDERS: Final = tuple(order.value for order in Order)
+_UNSEEN: Final = tuple(word.value for word in Unseen)
+_NOT_OURS: Final = ("", "default-scheduler")
+
+
+class LeaderSection(Section, frozen=True, kw_only=True):
+    """The defaults are client-go's: the leader stops writing 5 s before another one may start."""
+
+    namespace: str = "nodemend-system"
+    name: str = OUR_NAME
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+
+    def timing(self) -> Timing:
+        """Raises ValueError for times that do not fit together."""
+        return Timing(
+            lease_duration=self.lease_duration // timedelta(seconds=1),
+            renew_deadline=self.renew_deadline.total_seconds(),
+            retry_period=self.retry_period.total_seconds(),
+        )
+
+
+class PlacementSection(Section, frozen=True, kw_only=True):
+    """Fill nodes and cards up one by one (binpack), or spread over them."""
+
+    gpu: str = Order.BINPACK.value
+    cpu: str = Order.BINPACK.value
+    gpu_sharing: str = Order.BINPACK.value
+    restrict_node_scheduling: bool = False
+
+
+class GracesSection(Section, frozen=True, kw_only=True):
+    """How long things may take. `stale_gang`: below its minimum before its rest is evicted; `half_gang`: after a bind
+    that failed, before the members that were bound are taken back; `volumes`: until a claim's volume is there."""
+
+    stale_gang: timedelta = timedelta(seconds=60)
+    half_gang: timedelta = timedelta(seconds=10)
+    volumes: timedelta = timedelta(minutes=2)
+    preempt_min_runtime: timedelta = timedelta(0)
+    reclaim_min_runtime: timedelta = timedelta(0)
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """Everything. `pool` is the value of `pool_label` on the nodes, queues and pod groups that this scheduler plans; "" =
+    what lacks the label. `unseen`: whether GPU nodes that no agent ever reported take GPU pods; a policy may refuse besides.
+    """
+
+    listen: str = "0.0.0.0:9478"  # scraped and probed from outside the Pod
+    scheduler_name: str = OUR_NAME
+    mode: str = "default"
+    dry_run: bool = False
+    enable_fractions: bool = False
+    unseen: str = Unseen.ADMIT.value
+    default_queue: str = "default-queue"
+    queue_label: str = "kai.scheduler/queue"
+    pool_label: str = "kai.scheduler/node-pool"
+    pool: str = ""
+    kube: KubeSection = KubeSection()
+    leader: LeaderSection = LeaderSection()
+    agents: AgentsSection = AgentsSection()
+    placement: PlacementSection = PlacementSection()
+    graces: GracesSection = GracesSection()
+
+    @property
+    def rules(self) -> Rules:
+        return _MODES[self.mode]
+
+    def settings(self) -> Settings:
+        """Give what the cycle needs of it."""
+        return Settings(
+            gpu_order=Order(self.placement.gpu),
+            cpu_order=Order(self.placement.cpu),
+            gpu_sharing_order=Order(self.placement.gpu_sharing),
+            restrict_node_scheduling=self.placement.restrict_node_scheduling,
+            staleness_grace_s=_whole(self.graces.stale_gang),
+            preempt_min_runtime_s=_whole(self.graces.preempt_min_runtime),
+            reclaim_min_runtime_s=_whole(self.graces.reclaim_min_runtime),
+        )
+
+
+def _whole(span: timedelta) -> int:
+    return span // timedelta(seconds=1)
+
+
+def load(path: Path | None) -> Config:
+    """Read the file; without a path the default one, which may be absent. Raises ConfigError with every problem."""
+    chosen = path if path is not None else DEFAULT_PATH
+    if path is None and not chosen.exists():
+        return parse("", str(chosen))
+    try:
+        text = chosen.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            (f"{chosen}: cannot be read ({error}); give a readable UTF-8 TOML file",)
+        ) from error
+    return parse(text, str(chosen))
+
+
+def parse(text: str, source: str) -> Config:
+    """Make a Config of TOML text; `source` names it in errors. Raises ConfigError with every problem."""
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError((f"{source}: not TOML: {error}",)) from error
+    problems: list[str] = []
+    config = read(Config, table, problems)
+    problems += why_not_usable(config)
+    if problems:
+        raise ConfigError(tuple(f"{source}: {problem}" for problem in problems))
+    return config
+
+
+def shown(config: Config) -> str:
+    """Print the effective configuration as TOML; it holds no secret."""
+    return write(config)
+
+
+def why_not_usable(config: Config) -> list[str]:
+    """Say what cannot work, one sentence each."""
+    problems = [
+        f"{key}: {value!r} is not one of {', '.join(known)}"
+        for key, value, known in (
+            ("mode", config.mode, tuple(_MODES)),
+            ("unseen", config.unseen, _UNSEEN),
+            ("placement.gpu", config.placement.gpu, _ORDERS),
+            ("placement.cpu", config.placement.cpu, _ORDERS),
+            ("placement.gpu_sharing", config.placement.gpu_sharing, _ORDERS),
+        )
+        if value not in known
+    ]
+    host, _, port = config.listen.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        problems.append(f"listen: {config.listen!r} is not HOST:PORT; 0.0.0.0:9478 would be right")
+    if config.scheduler_name in _NOT_OURS:
+        problems.append(
+            f"scheduler_name: {config.scheduler_name!r} is Kubernetes' own; {OUR_NAME} would be right"
+        )
+    problems += _why_not_timed(config)
+    explicit = {config.kube.server, config.kube.token_file, config.kube.ca_file}
+    if "" in explicit and explicit != {""}:
+        problems.append("kube: server, token_file and ca_file belong together; give all three or none")
+    for key in ("default_queue", "queue_label", "pool_label"):
+        if not getattr(config, key):
+            problems.append(f"{key}: is empty; leave it out for the default")
+    return problems
+
+
+def _why_not_timed(config: Config) -> list[str]:
+    problems = []
+    leader, graces = config.leader, config.graces
+    if leader.lease_duration % timedelta(seconds=1):
+        shown_value = show_duration(leader.lease_duration)
+        problems.append(
+            f"leader.lease_duration: {shown_value} is not in whole seconds, which is all that a Lease holds"
+        )
+    else:
+        try:
+            leader.timing()
+        except ValueError as error:
+            problems.append(f"{error}; 15s, 10s, 2s would be right")
+    if config.agents.silent_after < timedelta(minutes=1):
+        problems.append(
+            f"agents.silent_after: {show_duration(config.agents.silent_after)} is less than two renewals of an agent; "
+            "give at least 1m"
+        )
+    problems += [
+        f"graces.{field.name}: {show_duration(getattr(graces, field.name))} is negative; give 0s or more"
+        for field in msgspec.structs.fields(graces)
+        if getattr(graces, field.name) < timedelta(0)
+    ]
+    return problems

@@ -1,0 +1,251 @@
+"""Carry out orders at once, many beside each other, without ever blocking the loop. Shell.
+
+A gang goes in two waves. First every member is prepared (claims, volumes) and looked at again; only if all may go on are
+the Bindings sent, all at once. Evictions have threads of their own, since a slow admission webhook must not hold up binds.
+The number of workers bounds the requests under way; a server that is busy answers 429, which the session waits out.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from controller.outcome import Result
+from controller.scheduler.plan import Bind
+from controller.scheduler.shell.effects import Answer, Effects
+from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
+from kube.types import Pod
+
+log = structlog.get_logger(__name__)
+
+WORKERS: Final = 16
+EVICTORS: Final = 4
+
+LookAgain = Callable[[Bind, str], str]
+"""Say why a bind may not be sent any more, from what the stores show this moment; "" = it may. Takes the pod's UID."""
+
+
+class Prepared(Protocol):
+    """What has to be there before a bind; see `prebind`."""
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
+
+
+class Preparing(Protocol):
+    """Prepares a bind; in a worker's thread, as often as it takes."""
+
+    def prepare(self, bind: Bind, pod: Pod) -> Prepared: ...
+    def undo(self, prepared: Prepared) -> None: ...
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one bind. `waits`: nothing was sent, since something it needs is not there yet."""
+
+    order: BindOrder
+    job: str
+    answer: Answer
+    waits: bool = False
+
+
+class Evicted(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one victim. `tried`: the answer is that to the question, and nothing was evicted."""
+
+    victim: Victim
+    gains: str
+    answer: Answer
+    tried: bool = False
+
+
+class Dispatch:
+    """`collect` is called by the loop; `wake` is called whenever there is something to collect."""
+
+    def __init__(
+        self, effects: Effects, preparing: Preparing, look_again: LookAgain, wake: Callable[[], None]
+    ) -> None:
+        self._effects = effects
+        self._preparing = preparing
+        self._look_again = look_again
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._done: list[Bound | Evicted] = []
+        self._under_way = 0
+        self._binders = ThreadPoolExecutor(WORKERS, thread_name_prefix="bind")
+        self._evictors = ThreadPoolExecutor(EVICTORS, thread_name_prefix="evict")
+
+    @property
+    def under_way(self) -> int:
+        """How many binds and evictions were ordered and are not collected yet."""
+        with self._lock:
+            return self._under_way
+
+    def bind(self, gangs: Sequence[GangOrder]) -> None:
+        """Order binds."""
+        with self._lock:
+            self._under_way += sum(len(gang.members) for gang in gangs)
+        for gang in gangs:
+            if len(gang.members) == 1:
+                self._binders.submit(self._guarded, self._bind_alone, gang)
+            else:
+                _Gang(gang, self).start()
+
+    def evict(self, sets: Sequence[VictimSet]) -> None:
+        """Order evictions."""
+        with self._lock:
+            self._under_way += sum(len(one.victims) for one in sets)
+        for one in sets:
+            self._evictors.submit(self._guarded, self._evict_set, one)
+
+    def collect(self) -> list[Bound | Evicted]:
+        """Give what came in since the last time."""
+        with self._lock:
+            done, self._done = self._done, []
+            self._under_way -= len(done)
+        return done
+
+    def stop(self) -> list[Bound | Evicted]:
+        """Let what is under way end, drop what has not begun."""
+        self._binders.shutdown(wait=True, cancel_futures=True)
+        self._evictors.shutdown(wait=True, cancel_futures=True)
+        return self.collect()
+
+    # In a worker's thread
+
+    def submit(self, work: Callable[..., None], *arguments: object) -> None:
+        """Run something in a binder's thread, unless they are stopping."""
+        try:
+            self._binders.submit(self._guarded, work, *arguments)
+        except RuntimeError:
+            log.info("dispatch.stopped")
+
+    def tell(self, *outcomes: Bound | Evicted) -> None:
+        with self._lock:
+            self._done += outcomes
+        self._wake()
+
+    def prepare(self, order: BindOrder) -> Prepared:
+        return self._preparing.prepare(order.bind, order.pod)
+
+    def undo(self, prepared: Prepared) -> None:
+        self._preparing.undo(prepared)
+
+    def why_not(self, order: BindOrder) -> str:
+        return self._look_again(order.bind, order.uid)
+
+    def send(self, order: BindOrder, job: str, prepared: Prepared) -> None:
+        """Send one Binding; what was prepared is taken back where it was refused for sure."""
+        answer = self._effects.bind(order.bind, order.uid, order.annotations)
+        if answer.result not in (Result.DONE, Result.UNAVAILABLE):
+            self.undo(prepared)
+        self.tell(Bound(order=order, job=job, answer=answer))
+
+    def _bind_alone(self, gang: GangOrder) -> None:
+        (order,) = gang.members
+        if why := self.why_not(order):
+            self.tell(refused(order, gang.job, why))
+            return
+        prepared = self.prepare(order)
+        if not prepared.ready:
+            self.tell(waiting(order, gang.job, prepared.why))
+            return
+        self.send(order, gang.job, prepared)
+
+    def _evict_set(self, one: VictimSet) -> None:
+        answers = [(victim, self._effects.try_evict(victim.evict.task, victim.uid)) for victim in one.victims]
+        allowed = (Result.DONE, Result.ABSENT)
+        if one.gains and any(answer.result not in allowed for _, answer in answers):
+            self.tell(
+                *(
+                    Evicted(victim=victim, gains=one.gains, answer=answer, tried=True)
+                    for victim, answer in answers
+                )
+            )
+            return
+        for victim, answer in answers:
+            taken = self._effects.evict(victim.evict.task, victim.uid) if answer.result in allowed else answer
+            self.tell(Evicted(victim=victim, gains=one.gains, answer=taken))
+
+    def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
+        """Run a piece of work; a defect in it is shown, and must not leave the loop waiting in silence."""
+        try:
+            work(*arguments)
+        except Exception:
+            log.exception("dispatch.failed", work=getattr(work, "__name__", str(work)))
+            order = arguments[0] if arguments else None
+            answer = Answer(result=Result.UNAVAILABLE, why="a defect of the scheduler, see its log")
+            if isinstance(order, GangOrder):
+                self.tell(*(Bound(order=one, job=order.job, answer=answer) for one in order.members))
+            elif isinstance(order, VictimSet):
+                self.tell(*(Evicted(victim=one, gains=order.gains, answer=answer) for one in order.victims))
+            elif isinstance(order, BindOrder):
+                self.tell(Bound(order=order, job=order.bind.job, answer=answer))
+
+
+class _Gang:
+    """The two waves of one gang. What the last member of the first wave finds decides about the second."""
+
+    def __init__(self, gang: GangOrder, dispatch: Dispatch) -> None:
+        self._gang = gang
+        self._dispatch = dispatch
+        self._lock = threading.Lock()
+        self._left = len(gang.members)
+        self._prepared: dict[str, Prepared] = {}
+        self._why: dict[str, str] = {}
+
+    def start(self) -> None:
+        for order in self._gang.members:
+            self._dispatch.submit(self._prepare, order)
+
+    def _prepare(self, order: BindOrder) -> None:
+        task = order.bind.task
+        prepared: Prepared | None = None
+        try:
+            why = self._dispatch.why_not(order)
+            if not why:
+                prepared = self._dispatch.prepare(order)
+        except Exception as error:  # the gang's end must come, whatever one member's preparing meets
+            log.exception("prepare.failed", task=task)
+            why = f"a defect of the scheduler: {error!r}"
+        with self._lock:
+            if why:
+                self._why[task] = why
+            if prepared is not None:
+                self._prepared[task] = prepared
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            self._second_wave()
+
+    def _second_wave(self) -> None:
+        gang, dispatch = self._gang, self._dispatch
+        if not self._why:
+            # It took a while until the last one was prepared: everybody is looked at once more, just before.
+            self._why = {order.bind.task: why for order in gang.members if (why := dispatch.why_not(order))}
+        if self._why:
+            task, why = next(iter(self._why.items()))
+            for prepared in self._prepared.values():
+                dispatch.undo(prepared)
+            told = why if len(gang.members) == 1 else f"{task}: {why}"
+            dispatch.tell(*(refused(order, gang.job, told) for order in gang.members))
+            return
+        unready = [one.why for one in self._prepared.values() if not one.ready]
+        if unready:
+            dispatch.tell(*(waiting(order, gang.job, unready[0]) for order in gang.members))
+            return
+        for order in gang.members:
+            dispatch.submit(dispatch.send, order, gang.job, self._prepared[order.bind.task])
+
+
+def refused(order: BindOrder, job: str, why: str) -> Bound:
+    """Say that a bind was not sent, since the world is another one than was planned on."""
+    return Bound(order=order, job=job, answer=Answer(result=Result.REFUSED, why=why))
+
+
+def waiting(order: BindOrder, job: str, why: str) -> Bound:
+    """Say that a bind was not sent yet."""
+    return Bound(order=order, job=job, answer=Answer(result=Result.SKIPPED, why=why), waits=True)

@@ -1,0 +1,108 @@
+"""The two things that the scheduler does to pods: bind one, evict one. Shell: one request each, every error a value.
+
+A bind carries the UID of the pod that was decided on, so that it never lands on another one of the same name, and the grant
+in the Binding's annotations, which the server merges into the pod in the same request (fractions-dra.md section 6). An
+eviction goes through the Eviction API alone, which honours PodDisruptionBudgets and sets DisruptionTarget itself; a refusal
+is an answer, and nothing is ever deleted instead. `try_evict` asks without doing it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.outcome import Result, eviction_result, result_of
+from controller.scheduler.model import Task
+from controller.scheduler.numa_objects import PREDICTED, predicted
+from controller.scheduler.plan import Bind
+from controller.scheduler.snapshot import POD_GROUP
+from kube import paths
+from kube.api import Api, ApiError
+
+GRANT: Final = "nodemend.dev/gpu-grant"
+RECEIVED: Final = "received-resource-type"
+FIELD_MANAGER: Final = {"fieldManager": "nodemend-scheduler"}
+
+__all__ = ["GRANT", "RECEIVED", "Answer", "Effects", "annotations_of"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server said. `result` UNAVAILABLE: nobody knows; `wait_s`: its own wish for the next try."""
+
+    result: Result
+    why: str = ""
+    wait_s: float | None = None
+
+
+DONE: Final = Answer(result=Result.DONE)
+
+
+def annotations_of(bind: Bind, task: Task, group: str) -> Mapping[str, str]:
+    """Give what a Binding writes onto its pod: the pod group's name, and what the pod gets."""
+    found = {POD_GROUP: group} if group else {}
+    request = task.request
+    if request.mig:
+        found[RECEIVED] = "MigInstance"
+    elif bind.milli and bind.gpus:
+        found[RECEIVED] = "Fraction"
+        cards = [{"uuid": uuid, "milli": bind.milli, "memoryMiB": bind.mib} for uuid in bind.gpus]
+        found[GRANT] = json.dumps({"gpus": cards}, separators=(",", ":"))
+    elif request.gpus:
+        found[RECEIVED] = "Regular"
+    if bind.zones:
+        found[PREDICTED] = predicted(bind.zones)
+    return found
+
+
+class Effects:
+    """Used from any thread; holds nothing but its way to the server, whose write guard lets only the leader through."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def bind(self, bind: Bind, uid: str, annotations: Mapping[str, str]) -> Answer:
+        """Bind a pod. A conflict means that it is bound already, or gone, or another one."""
+        namespace, _, name = bind.task.partition("/")
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "uid": uid, "annotations": dict(annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+        try:
+            self._api.create(paths.binding(namespace, name), body, FIELD_MANAGER)
+        except ApiError as error:
+            return Answer(result=result_of(error), why=str(error), wait_s=error.retry_after_s)
+        return DONE
+
+    def try_evict(self, task: str, uid: str) -> Answer:
+        """Ask whether an eviction would be taken; nothing happens."""
+        return self._evict(task, uid, {"dryRun": "All"})
+
+    def evict(self, task: str, uid: str) -> Answer:
+        """Evict a pod. ABSENT: it is gone already; BLOCKED: a budget, or its namespace's end, forbids it."""
+        return self._evict(task, uid, None)
+
+    def _evict(self, task: str, uid: str, query: Mapping[str, str] | None) -> Answer:
+        namespace, _, name = task.partition("/")
+        options: dict[str, Any] = {"preconditions": {"uid": uid}}
+        if query is not None:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        try:
+            self._api.create(paths.eviction(namespace, name), body, query)
+        except ApiError as error:
+            result, why = eviction_result(error)
+            return Answer(result=result, why=why, wait_s=error.retry_after_s)
+        return DONE
+
+    def read(self, task: str) -> bytes:
+        """Read a pod. Raises ApiError."""
+        namespace, _, name = task.partition("/")
+        return self._api.get(paths.pod(namespace, name))

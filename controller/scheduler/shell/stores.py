@@ -1,0 +1,225 @@
+"""The scheduler's local copies of the cluster: one store and one reflector for each resource that a cycle looks at. Shell.
+
+Kept warm on every replica, so that a new leader decides at once. Some resources belong to APIs that a cluster need not have
+(dynamic resource allocation, NUMA zones, nodemend's own kinds): where the server answers that there is no such resource
+the copy counts as empty, and it is asked again now and then, since what is installed later must not stay unseen.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from controller.scheduler.shell.meaning import meaning_of_node, meaning_of_pod
+from kube import paths
+from kube.api import Api, ApiError, NotFound
+from kube.clock import Clock
+from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.nodehealth import NodeHealth
+from kube.policy import RemediationPolicy
+from kube.remediation import Remediation
+from kube.scheduling import NodeResourceTopology, PodGroup, PriorityClass, Queue, Topology
+from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.store import Change, Store
+from kube.types import Lease, Namespace, Node, Pod
+from kube.watch import Reflector
+
+log = structlog.get_logger(__name__)
+
+STALE_AFTER_S: Final = 120.0
+"""Bookmarks come about once a minute, and a silent watch is given up after 90 s: beyond that the copy may be any age."""
+LOOK_AGAIN_S: Final = 30.0
+"""How often an API that was not there is looked for."""
+
+
+class Stores:
+    """`wake` is called, in a reflector's thread, after a change that a decision may depend on."""
+
+    def __init__(self, wake: Callable[[], None], scheduler_name: str) -> None:
+        self.nodes: Store[Node] = Store()
+        self.pods: Store[Pod] = Store(index=lambda pod: pod.spec.node_name)
+        self.namespaces: Store[Namespace] = Store()
+        self.queues: Store[Queue] = Store()
+        self.pod_groups: Store[PodGroup] = Store()
+        self.priority_classes: Store[PriorityClass] = Store()
+        self.volume_claims: Store[PersistentVolumeClaim] = Store()
+        self.volumes: Store[PersistentVolume] = Store()
+        self.storage_classes: Store[StorageClass] = Store()
+        self.leases: Store[Lease] = Store()
+        self.topologies: Store[Topology] = Store()
+        self.healths: Store[NodeHealth] = Store()
+        self.policies: Store[RemediationPolicy] = Store()
+        self.remediations: Store[Remediation] = Store(index=lambda one: one.spec.node_name)
+        self.device_classes: Store[DeviceClass] = Store()
+        self.claims: Store[ResourceClaim] = Store()
+        self.slices: Store[ResourceSlice] = Store()
+        self.node_topologies: Store[NodeResourceTopology] = Store()
+        self._wake = wake
+        self._scheduler_name = scheduler_name
+        self._meanings: dict[str, object] = {}
+        self._absent: frozenset[str] = frozenset()
+        self.nodes.subscribe(self._node_changed)
+        self.pods.subscribe(self._pod_changed)
+        for store in self.all().values():
+            if store not in (self.nodes, self.pods, self.leases):
+                store.subscribe(lambda _change, _obj: wake())
+
+    def all(self) -> Mapping[str, Store[Any]]:
+        """Name every store, for metrics and for saying which one is not in."""
+        return {
+            "nodes": self.nodes,
+            "pods": self.pods,
+            "namespaces": self.namespaces,
+            "queues": self.queues,
+            "podgroups": self.pod_groups,
+            "priorityclasses": self.priority_classes,
+            "persistentvolumeclaims": self.volume_claims,
+            "persistentvolumes": self.volumes,
+            "storageclasses": self.storage_classes,
+            "leases": self.leases,
+            "topologies": self.topologies,
+            "nodehealths": self.healths,
+            "remediationpolicies": self.policies,
+            "remediations": self.remediations,
+            "deviceclasses": self.device_classes,
+            "resourceclaims": self.claims,
+            "resourceslices": self.slices,
+            "noderesourcetopologies": self.node_topologies,
+        }
+
+    def present(self) -> Mapping[str, Store[Any]]:
+        """Name the stores of those resources that the server has."""
+        return {name: store for name, store in self.all().items() if name not in self._absent}
+
+    def mark_absent(self, names: frozenset[str]) -> None:
+        """Say which resources the server does not have now."""
+        self._absent = names
+
+    def why_not_synced(self) -> str | None:
+        missing = [name for name, store in self.present().items() if not store.synced]
+        return f"not read yet: {', '.join(missing)}" if missing else None
+
+    def why_not_fresh(self, now: float) -> str | None:
+        """Say which resources the server was not heard about lately; `now` is on the monotonic clock."""
+        stale = [name for name, store in self.present().items() if not store.fresh(now, STALE_AFTER_S)]
+        return (
+            f"the API server was not heard for {STALE_AFTER_S:g} s about {', '.join(stale)}"
+            if stale
+            else None
+        )
+
+    def _node_changed(self, change: Change, node: Node | None) -> None:
+        if node is None:
+            self._wake()
+            return
+        name = node.metadata.name
+        if change is Change.DELETED:
+            self._meanings.pop(name, None)
+            self._wake()
+            return
+        meaning = meaning_of_node(node)
+        if self._meanings.get(name) != meaning:
+            self._meanings[name] = meaning
+            self._wake()
+
+    def _pod_changed(self, change: Change, pod: Pod | None) -> None:
+        """Wake for pods that wait for us and for whatever frees room; one that merely starts changes nothing."""
+        if pod is None or change is Change.DELETED or meaning_of_pod(pod, self._scheduler_name):
+            self._wake()
+
+
+class Watches:
+    """The reflectors, a thread for each; those of APIs that a cluster need not have start once they are there."""
+
+    def __init__(
+        self, stores: Stores, api: Api, *, agents_namespace: str, clock: Clock, stop: threading.Event
+    ) -> None:
+        self._stores = stores
+        self._api = api
+        self._clock = clock
+        self._stop = stop
+        self._agents_namespace = agents_namespace
+        self._running: set[str] = set()
+        self.reflectors: list[Reflector[Any]] = []
+
+    def start(self) -> None:
+        """Start them all; a thread looks for what is missing until `stop` is set."""
+        for name, (path, type_) in _required(self._agents_namespace).items():
+            self._run(name, path, type_)
+        self._stores.mark_absent(frozenset())
+        threading.Thread(target=self._look_for_optional, name="apis", daemon=True).start()
+
+    def unreadable(self) -> Mapping[str, str]:
+        """Name the objects that could not be decoded, and why."""
+        return {name: why for one in self.reflectors for name, why in one.unreadable.items()}
+
+    def _look_for_optional(self) -> None:
+        while not self._stop.is_set():
+            absent = set()
+            for name, (path, type_) in _optional().items():
+                if name in self._running:
+                    continue
+                there = self._is_there(path)
+                if there:
+                    log.info("api.found", resource=name)
+                    self._run(name, path, type_)
+                elif there is False:
+                    absent.add(name)
+            self._stores.mark_absent(frozenset(absent))
+            self._stop.wait(LOOK_AGAIN_S if absent else LOOK_AGAIN_S * 2)
+            if not absent and len(self._running) == len(_optional()) + len(_required("-")):
+                return
+
+    def _is_there(self, path: str) -> bool | None:
+        """Tell whether the server has a resource; None = it did not say, and then the resource counts as not read."""
+        try:
+            self._api.get(path, {"limit": "1"})
+        except NotFound:
+            return False
+        except ApiError as error:
+            log.warning("api.unknown", path=path, error=str(error))
+            return None
+        return True
+
+    def _run(self, name: str, path: str, type_: type[Any]) -> None:
+        store = self._stores.all()[name]
+        reflector: Reflector[Any] = Reflector(
+            self._api, path, type_, store, clock=self._clock, stop=self._stop
+        )
+        self.reflectors.append(reflector)
+        self._running.add(name)
+        threading.Thread(target=reflector.run, name=f"watch-{name}", daemon=True).start()
+
+
+def _required(agents_namespace: str) -> Mapping[str, tuple[str, type[Any]]]:
+    collection = paths.collection
+    return {
+        "nodes": (paths.nodes(), Node),
+        "pods": (paths.pods(), Pod),
+        "namespaces": (paths.namespaces(), Namespace),
+        "queues": (collection("scheduling.run.ai", "v2", "queues"), Queue),
+        "podgroups": (collection("scheduling.run.ai", "v2alpha2", "podgroups"), PodGroup),
+        "priorityclasses": (collection("scheduling.k8s.io", "v1", "priorityclasses"), PriorityClass),
+        "persistentvolumeclaims": (collection("", "v1", "persistentvolumeclaims"), PersistentVolumeClaim),
+        "persistentvolumes": (collection("", "v1", "persistentvolumes"), PersistentVolume),
+        "storageclasses": (collection("storage.k8s.io", "v1", "storageclasses"), StorageClass),
+        "leases": (paths.leases(agents_namespace), Lease),
+    }
+
+
+def _optional() -> Mapping[str, tuple[str, type[Any]]]:
+    collection = paths.collection
+    return {
+        "topologies": (collection("kai.scheduler", "v1alpha1", "topologies"), Topology),
+        "nodehealths": (paths.node_healths(), NodeHealth),
+        "remediationpolicies": (paths.policies(), RemediationPolicy),
+        "remediations": (paths.remediations(), Remediation),
+        "deviceclasses": (collection("resource.k8s.io", "v1", "deviceclasses"), DeviceClass),
+        "resourceclaims": (collection("resource.k8s.io", "v1", "resourceclaims"), ResourceClaim),
+        "resourceslices": (collection("resource.k8s.io", "v1", "resourceslices"), ResourceSlice),
+        "noderesourcetopologies": (
+            collection("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies"),
+            NodeResourceTopology,
+        ),
+    }
