@@ -132,6 +132,28 @@ def policy_status(name: str) -> str:
     return _one(policies(), name, "status")
 
 
+def queues() -> str:
+    """Queues of scheduling.run.ai."""
+    return "/apis/scheduling.run.ai/v2/queues"
+
+
+def queue_status(name: str) -> str:
+    return _one(queues(), name, "status")
+
+
+def pod_groups(namespace: str) -> str:
+    """PodGroups of scheduling.run.ai in one namespace."""
+    return _in_namespace("/apis/scheduling.run.ai/v2alpha2", namespace, "podgroups")
+
+
+def pod_group(namespace: str, name: str) -> str:
+    return _one(pod_groups(namespace), name)
+
+
+def pod_group_status(namespace: str, name: str) -> str:
+    return _one(pod_groups(namespace), name, "status")
+
+
 def collection(group: str, version: str, plural: str, namespace: str = "") -> str:
     """Any collection: `group` is empty for the core API, `namespace` for all namespaces or where there is none."""
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"

@@ -7,8 +7,12 @@ topology.node.k8s.io/v1alpha2.
 
 from decimal import Decimal
 
+import msgspec
+
 from kube.types import ObjectMeta, Struct
 
+API_VERSION = "scheduling.run.ai/v2alpha2"  # of a PodGroup
+DEFAULT_POOL = "default"  # how KAI calls the node pool of what lacks the label
 STALE_SINCE = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START = "kai.scheduler/last-start-timestamp"
 
@@ -63,9 +67,24 @@ class QueueSpec(Struct, frozen=True, kw_only=True):
     reclaim_min_runtime: str | None = None
 
 
+Resources = dict[str, str | int]
+"""Quantities by resource, as Kubernetes writes them: cores, bytes, whole GPUs or `500m`."""
+
+
+class QueueStatus(Struct, frozen=True, kw_only=True):
+    """Conditions are kept whole, since a merge patch replaces the list and others may write theirs."""
+
+    conditions: tuple[dict[str, object], ...] = ()
+    child_queues: tuple[str, ...] = ()
+    allocated: Resources = {}
+    allocated_non_preemptible: Resources = {}
+    requested: Resources = {}
+
+
 class Queue(Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
 
 
 class GroupTopology(Struct, frozen=True, kw_only=True):
@@ -95,8 +114,17 @@ class PodGroupSpec(Struct, frozen=True, kw_only=True):
     sub_groups: tuple[GroupPart, ...] = ()
     topology_constraint: GroupTopology | None = None
     scheduling_backoff: int | None = None
+    mark_unschedulable: bool | None = None
     preemption_delay: str | None = None
     staleness_grace_period: str | None = None
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """One reason why a group waits; `details` are KAI's numbers of the queue, kept as they are."""
+
+    reason: str = ""
+    message: str = ""
+    details: dict[str, object] = {}
 
 
 class GroupCondition(Struct, frozen=True, kw_only=True):
@@ -105,10 +133,22 @@ class GroupCondition(Struct, frozen=True, kw_only=True):
     type: str = ""
     node_pool: str = ""
     status: str = ""
+    reason: str = ""
+    message: str = ""
+    reasons: tuple[Explanation, ...] = ()
+    transition_id: str = msgspec.field(name="transitionID", default="")
+    last_transition_time: str | None = None
+
+
+class ResourcesStatus(Struct, frozen=True, kw_only=True):
+    allocated: Resources = {}
+    allocated_non_preemptible: Resources = {}
+    requested: Resources = {}
 
 
 class PodGroupStatus(Struct, frozen=True, kw_only=True):
     scheduling_conditions: tuple[GroupCondition, ...] = ()
+    resources_status: ResourcesStatus = ResourcesStatus()
 
 
 class PodGroup(Struct, frozen=True, kw_only=True):

@@ -169,6 +169,7 @@ class PodCondition(Struct, frozen=True, kw_only=True):
     type: str
     status: str
     reason: str = ""
+    message: str = ""
 
 
 class TerminatedState(Struct, frozen=True, kw_only=True):
@@ -190,6 +191,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     nominated_node_name: str = ""

@@ -7,7 +7,7 @@ evicted and a later one took back is not in it. Source: kai.md 2.1 and 2.3.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from controller.scheduler import doubt, explain, fairshare, ledger, numa_books, promises, reservation
+from controller.scheduler import doubt, explain, fairshare, gangs, ledger, numa_books, promises, reservation
 from controller.scheduler.actions import allocate, consolidate, preempt, reclaim, stale
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
@@ -105,6 +105,7 @@ def _plan(session: Session, evicted_by: dict[str, str]) -> Plan:
         reserved_for=reservation.holder_after(session),
         promises=promises.made(session),
         started=tuple(session.started),
+        stale=tuple(job.id for job in books.jobs.values() if gangs.is_stale(job, session.rules)),
         exhausted=tuple(session.exhausted),
     )
 

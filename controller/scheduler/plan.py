@@ -83,7 +83,8 @@ class Share(Value, frozen=True, kw_only=True):
 
 class Plan(Value, frozen=True, kw_only=True):
     """One cycle's decisions, in the order in which they were taken. `reserved_for`: who holds the reservation now;
-    `promises`: for whom room was made. Both are given to the next cycle.
+    `promises`: for whom room was made. Both are given to the next cycle. `started`: jobs that begin to run; `stale`: jobs
+    that run without all that they need to run.
     """
 
     binds: tuple[Bind, ...] = ()
@@ -95,4 +96,5 @@ class Plan(Value, frozen=True, kw_only=True):
     reserved_for: str = ""
     promises: tuple[Promise, ...] = ()
     started: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
     exhausted: tuple[str, ...] = ()

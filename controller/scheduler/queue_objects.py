@@ -17,6 +17,7 @@ from controller.scheduler.grouper.durations import seconds
 from controller.scheduler.model import Job, PodSet, Queue, Quota, SubGroup, Task, TopologyConstraint
 from controller.scheduler.nodes import Level, Topology
 from kube.scheduling import (
+    DEFAULT_POOL,
     LAST_START,
     STALE_SINCE,
     GroupPart,
@@ -187,7 +188,7 @@ def job_of(
 def _gave_up(group: PodGroup, pool: str) -> bool:
     """One try a pool was asked for, and it was made."""
     return any(
-        one.type == UNSCHEDULABLE_ON_POOL and one.status == "True" and one.node_pool == pool
+        one.type == UNSCHEDULABLE_ON_POOL and one.status == "True" and one.node_pool == (pool or DEFAULT_POOL)
         for one in group.status.scheduling_conditions
     )
 

@@ -275,7 +275,8 @@ class _Builder:
         for index, pod in enumerate(pods):
             pod_set = (pod.metadata.labels.get(SUB_GROUP) or only) if group.spec.sub_groups else ""
             tasks += self._tasks(pod, name, index, pod_set, held)
-        return msgspec.structs.replace(job, tasks=tuple(tasks))
+        started_at = max(filter(None, (job.started_at, _running_since(pods))), default=None)
+        return msgspec.structs.replace(job, tasks=tuple(tasks), started_at=started_at)
 
     def _others(
         self, pods: Iterable[Pod], nodes: set[str], held: Mapping[str, tuple[str, ...]]
@@ -339,6 +340,16 @@ def _name(meta: ObjectMeta) -> str:
 
 def _best_first(gpu: Gpu) -> tuple[bool, bool, int]:
     return (gpu.health is PartHealth.SICK, not gpu.offered, gpu.index)
+
+
+def _running_since(pods: Iterable[Pod]) -> datetime | None:
+    """Give when the oldest pod that runs was started: the group's own note may be of a run before, or not written yet."""
+    started = (
+        pod.status.start_time
+        for pod in pods
+        if pod.spec.node_name and pod.status.phase in ("Pending", "Running")
+    )
+    return min(filter(None, started), default=None)
 
 
 def _is_sick(gpu: Gpu | None) -> bool:
