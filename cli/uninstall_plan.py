@@ -1,7 +1,8 @@
 """What belongs to an installation, and what has to be waited for before it may go. Pure.
 
 Ours is what carries the manifests' label, what has one of their names where there may be no label, and the CRDs of our own
-API group. KAI Scheduler's CRDs (`scheduling.run.ai`, `kai.scheduler`) are another group and are never touched.
+API group. What manifests/crds-kai makes is shared with KAI Scheduler and never touched: CRDs of `scheduling.run.ai` and
+`kai.scheduler`, priority classes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,11 +74,13 @@ class Thing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
-_PROGRAMS = ("nodemend-agent", "nodemend-controller")
+_PROGRAMS = ("nodemend-agent", "nodemend-controller", "nodemend-scheduler")
+
+_DEPLOYED = ("nodemend-controller", "nodemend-scheduler")
 
 # Ended first: what decides, what publishes.
 PROGRAMS = (
-    Kind(title="Deployment", group="apps", plural="deployments", names=("nodemend-controller",)),
+    Kind(title="Deployment", group="apps", plural="deployments", names=_DEPLOYED),
     Kind(title="DaemonSet", group="apps", plural="daemonsets", names=("nodemend-agent",)),
 )
 # Ended next: a repair that has not begun must not begin on a Node that was given back.
@@ -89,7 +92,7 @@ RIGHTS = (
         group=_RBAC,
         plural="clusterrolebindings",
         namespaced=False,
-        names=_PROGRAMS,
+        names=(*_PROGRAMS, "nodemend-scheduler-owners"),
     ),
     Kind(title="RoleBinding", group=_RBAC, plural="rolebindings", names=_PROGRAMS),
 )
@@ -99,7 +102,7 @@ OTHERS = (
         group=_RBAC,
         plural="clusterroles",
         namespaced=False,
-        names=(*_PROGRAMS, "nodemend-driller", "nodemend-operator"),
+        names=(*_PROGRAMS, "nodemend-scheduler-owners", "nodemend-driller", "nodemend-operator"),
     ),
     Kind(title="Role", group=_RBAC, plural="roles"),
     Kind(

@@ -1,7 +1,8 @@
 """nodemend's programs in a sandbox: the real processes, under the tokens of their own ServiceAccounts.
 
 `start_agent` gives a node its agent as the node's DaemonSet pod would: with a token bound to that pod, started again when it
-dies or when the pod is another one, dead while its machine is down. `start_controller` gives the leader and its stand-ins.
+dies or when the pod is another one, dead while its machine is down. `start_controller` and `start_scheduler` give the leader
+and its stand-ins.
 """
 
 import secrets
@@ -32,6 +33,7 @@ from sandbox.receiver import Receiver
 SYSTEM_NAMESPACE = "nodemend-system"
 AGENT = "nodemend-agent"
 CONTROLLER = "nodemend-controller"
+SCHEDULER = "nodemend-scheduler"
 SINK = "sandbox"
 _LOOK_S = 0.2
 _POD_LOOK_S = 2.0
@@ -180,8 +182,8 @@ def start_agent(
     return actor
 
 
-class ControllerActor:
-    """One replica of the controller."""
+class Replica:
+    """One of several processes of which one leads."""
 
     def __init__(self, sandbox: Sandbox, name: str, config: Path) -> None:
         self.name = name
@@ -189,9 +191,11 @@ class ControllerActor:
         self._sandbox = sandbox
         self.process = self._spawn()
 
+    def argv(self) -> list[str]:
+        raise NotImplementedError
+
     def _spawn(self) -> Process:
-        argv = [sys.executable, "-m", "controller", "--config", str(self.config)]
-        return self._sandbox.spawn(self.name, argv, {"POD_NAME": self.name})
+        return self._sandbox.spawn(self.name, self.argv(), {"POD_NAME": self.name})
 
     @property
     def logs(self) -> str:
@@ -217,6 +221,20 @@ class ControllerActor:
         if self.process.alive:
             raise ValueError(f"{self.name} still runs")
         self.process = self._spawn()
+
+
+class ControllerActor(Replica):
+    """One replica of the controller."""
+
+    def argv(self) -> list[str]:
+        return [sys.executable, "-m", "controller", "--config", str(self.config)]
+
+
+class SchedulerActor(Replica):
+    """One replica of the scheduler."""
+
+    def argv(self) -> list[str]:
+        return [sys.executable, "-m", "controller.scheduler", "run", "--config", str(self.config)]
 
 
 def start_controller(
@@ -261,6 +279,32 @@ def _write_controller_config(
         },
     }
     path = sandbox.state_dir / "controllers" / name / "controller.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(toml(merged(table, settings)))
+    return path
+
+
+def start_scheduler(
+    sandbox: Sandbox, *, replicas: int = 1, settings: Mapping[str, Any] | None = None
+) -> list[SchedulerActor]:
+    """Start schedulers under their ServiceAccount's own token; `settings` are merged into the configuration (nested tables,
+    as in scheduler.toml). The manifests must be installed (`sandbox.install.install_scheduler`).
+    """
+    series = secrets.token_hex(2)
+    names = [f"{SCHEDULER}-{series}-{number}" for number in range(replicas)]
+    return [
+        SchedulerActor(sandbox, name, _write_scheduler_config(sandbox, name, settings or {}))
+        for name in names
+    ]
+
+
+def _write_scheduler_config(sandbox: Sandbox, name: str, settings: Mapping[str, Any]) -> Path:
+    token = sandbox.token_file(SYSTEM_NAMESPACE, SCHEDULER)
+    table = {
+        "listen": "127.0.0.1:0",
+        "kube": {"server": sandbox.server, "token_file": str(token), "ca_file": str(sandbox.ca_file)},
+    }
+    path = sandbox.state_dir / "schedulers" / name / "scheduler.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(toml(merged(table, settings)))
     return path

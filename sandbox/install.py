@@ -1,14 +1,15 @@
-"""Applies nodemend's own manifests to a sandbox, as a user would: CRDs first, then an overlay, both by kubectl.
+"""Applies nodemend's own manifests to a sandbox, as a user would: CRDs first, then an overlay, both by kubectl; the
+scheduler by `install_scheduler`, after that.
 
-Only this differs from a cluster's installation: the controller's Deployment stands at 0 replicas, since the sandbox runs the
-controller as a process (`sandbox.actors`) and has no node without GPUs; agents and repairs run the image `IMAGE`; and the
-policy may be patched for what is tried. `install` returns when the admission policies are in force.
+Only this differs from a cluster's installation: the Deployments stand at 0 replicas, since the sandbox runs controller and
+scheduler as processes (`sandbox.actors`) and has no node without GPUs; agents and repairs run the image `IMAGE`; and the
+policy may be patched for what is tried. Both return when the admission policies are in force.
 """
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,9 @@ from sandbox.cluster import KubectlError
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 OVERLAYS = ("observe", "enforce")
 IMAGE = "nodemend:sandbox"
+COMPONENTS: tuple[str, ...] = ()
 _CRDS = ("nodehealths", "remediations", "remediationpolicies")
+_SHARED_CRDS = ("queues.scheduling.run.ai", "podgroups.scheduling.run.ai", "topologies.kai.scheduler")
 _ENFORCED_WITHIN_S = 60.0  # about 2 s: the API server looks for new policies once a second
 _LOOK_S = 0.2
 _PROBE = "nodemend-install-probe"
@@ -64,13 +67,53 @@ def install(
     adapted = _kustomization(folder, manifests / "overlays" / overlay, policy or {})
     (folder / "kustomization.yaml").write_text(json.dumps(adapted, indent=1))
     sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
-    _await_enforced(sandbox)
+    _await_enforced(sandbox, _why_not_enforced)
 
 
-def _await_enforced(sandbox: Cluster) -> None:
-    """Wait until each policy refuses what it must, and a repair's Job passes all of them. Nothing is created: dry runs."""
+def install_scheduler(
+    sandbox: Cluster,
+    components: Sequence[str] = (),
+    *,
+    example_queues: bool = True,
+    manifests: Path = MANIFESTS,
+) -> None:
+    """Make what KAI Scheduler shares with us where it is absent, then apply the scheduler with `components` of its folder.
+
+    After `install`, whose namespace it needs; may be called again. `example_queues`: default-parent-queue and default-queue.
+    Raises ManifestsMissing, ValueError for an unknown component, NotEnforced, or KubectlError with kubectl's words.
+    """
+    if unknown := sorted(set(components) - set(COMPONENTS)):
+        raise ValueError(f"component {unknown[0]!r}: there are {', '.join(COMPONENTS)}")
+    if not (manifests / "scheduler" / "kustomization.yaml").is_file():
+        raise ManifestsMissing(f"{manifests}: no manifests there; run from a clone of the repository")
+    create_absent(sandbox, "-k", str(manifests / "crds-kai"))
+    definitions = [f"crd/{name}" for name in _SHARED_CRDS]
+    sandbox.kubectl("wait", "--for=condition=Established", "--timeout=60s", *definitions)
+    folder = sandbox.state_dir / "install" / "scheduler"
+    folder.mkdir(parents=True, exist_ok=True)
+    adapted = _adapted(folder, manifests / "scheduler", "nodemend-scheduler")
+    adapted["components"] = [
+        os.path.relpath((manifests / "scheduler" / name).resolve(), folder.resolve()) for name in components
+    ]
+    (folder / "kustomization.yaml").write_text(json.dumps(adapted, indent=1))
+    sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    if example_queues:
+        create_absent(sandbox, "-f", str(manifests / "examples" / "scheduler" / "queues.yaml"))
+
+
+def create_absent(sandbox: Cluster, *what: str) -> None:
+    """Run `kubectl create`, which replaces nothing; what is there already is as good. Raises KubectlError for all else."""
+    try:
+        sandbox.kubectl("create", *what)
+    except KubectlError as error:
+        if not all("(AlreadyExists)" in line for line in str(error).splitlines()):
+            raise
+
+
+def _await_enforced(sandbox: Cluster, why_not: Callable[[Cluster], str | None]) -> None:
+    """Wait until each policy refuses what it must and what is right passes all of them. Nothing is created: dry runs."""
     deadline = time.monotonic() + _ENFORCED_WITHIN_S
-    while said := _why_not_enforced(sandbox):
+    while said := why_not(sandbox):
         if time.monotonic() > deadline:
             raise NotEnforced(f"admission policies are not in force after {_ENFORCED_WITHIN_S:g} s: {said}")
         time.sleep(_LOOK_S)
@@ -137,15 +180,7 @@ def _kustomization(folder: Path, overlay: Path, policy: Mapping[str, Any]) -> di
         "data": {"controller.toml": f'[jobs]\nimage = "{IMAGE}"\n'},
     }
     patches = [settings]
-    adapted: dict[str, Any] = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [
-            os.path.relpath(overlay.resolve(), folder.resolve())
-        ],  # kustomize takes no absolute paths
-        "replicas": [{"name": "nodemend-controller", "count": 0}],
-        "images": [{"name": "nodemend", "newTag": IMAGE.partition(":")[2]}],
-    }
+    adapted = _adapted(folder, overlay, "nodemend-controller")
     if policy:
         patches.append(
             {
@@ -157,3 +192,15 @@ def _kustomization(folder: Path, overlay: Path, policy: Mapping[str, Any]) -> di
         )
     adapted["patches"] = [{"patch": json.dumps(patch)} for patch in patches]
     return adapted
+
+
+def _adapted(folder: Path, resources: Path, deployment: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [
+            os.path.relpath(resources.resolve(), folder.resolve())
+        ],  # kustomize takes no absolute paths
+        "replicas": [{"name": deployment, "count": 0}],
+        "images": [{"name": "nodemend", "newTag": IMAGE.partition(":")[2]}],
+    }

@@ -197,17 +197,19 @@ def test_every_kind_has_a_commented_example() -> None:
     """Whoever writes the first object of a kind starts from an example that says what its fields mean."""
     kinds = {
         match.group(1)
-        for path in (ROOT / "manifests" / "crds").glob("*.yaml")
+        for folder in ("crds", "crds-kai")
+        for path in (ROOT / "manifests" / folder).glob("*.yaml")
         for match in re.finditer(r"^    kind: (\w+)$", path.read_text(), re.MULTILINE)
     }
-    examples = {path: path.read_text() for path in (ROOT / "manifests" / "examples").glob("*.yaml")}
+    examples = {path: path.read_text() for path in (ROOT / "manifests" / "examples").rglob("*.yaml")}
     shown = {
         kind
         for kind in kinds
         for text in examples.values()
         if re.search(rf"^kind: {kind}$", text, re.MULTILINE) and text.lstrip().startswith("#")
     }
-    assert kinds == shown == {"NodeHealth", "Remediation", "RemediationPolicy"}
+    ours = {"NodeHealth", "Remediation", "RemediationPolicy"}
+    assert kinds == shown == ours | {"Queue", "PodGroup", "Topology"}
 
 
 def test_the_licence_is_there() -> None:
