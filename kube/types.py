@@ -147,6 +147,20 @@ class PodResourceClaimStatus(Struct, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class WorkloadReference(Struct, frozen=True, kw_only=True):
+    """Kubernetes 1.35: the gang of a Workload (scheduling.k8s.io) that a pod belongs to."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class SchedulingGroup(Struct, frozen=True, kw_only=True):
+    """Kubernetes 1.36 and later: the PodGroup (scheduling.k8s.io) that a pod belongs to."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Struct, frozen=True, kw_only=True):
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -163,6 +177,8 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    workload_ref: WorkloadReference | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(Struct, frozen=True, kw_only=True):
@@ -176,15 +192,31 @@ class TerminatedState(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
+
+
+class WaitingState(Struct, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class RunningState(Struct, frozen=True, kw_only=True):
+    started_at: datetime | None = None
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):
+    """One of the three is set."""
+
+    waiting: WaitingState | None = None
+    running: RunningState | None = None
     terminated: TerminatedState | None = None
 
 
 class ContainerStatus(Struct, frozen=True, kw_only=True):
+    """`last_state`: how its last run ended, where it was started again."""
+
     name: str = ""
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodStatus(Struct, frozen=True, kw_only=True):
@@ -193,6 +225,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
     start_time: datetime | None = None
     conditions: tuple[PodCondition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()

@@ -49,7 +49,7 @@ def _by_workload(spec: PodGroupSpec, pod: Thing, cluster: Cluster) -> PodGroupSp
     parts = [name, group, replica] if gang and replica else [name, group]
     return _marked(
         changed(
-            spec, name=_short("-".join(parts)), min_available=gang or 1, min_sub_group=None, sub_groups=()
+            spec, name=short("-".join(parts)), min_available=gang or 1, min_sub_group=None, sub_groups=()
         ),
         workload,
         cluster,
@@ -120,7 +120,7 @@ def _marked(spec: PodGroupSpec, thing: Thing, cluster: Cluster) -> PodGroupSpec:
     )
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """Keep a name within what Kubernetes takes, and distinct."""
     if len(name) <= _NAME_MAX:
         return name

@@ -1,0 +1,153 @@
+"""Reads of single paths of the API server, each at most once while its answer lasts, and never in the asker's way. Shell.
+
+Whoever asks gets an answer that is fresh enough, or `NotRead` at once: then the read is under way, or waits its time after a
+failure, and the asker comes again when `collect` names the key. One thread does all but the GETs.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from controller.scheduler.grouper.fields import Thing
+from kube.api import Api, ApiError, Forbidden, NotFound
+from kube.clock import Clock
+
+CACHE_LIMIT: Final = 4096
+IN_FLIGHT: Final = 8
+FIRST_PAUSE_S: Final = 0.5
+LAST_PAUSE_S: Final = 30.0
+
+
+class Key(NamedTuple):
+    """What is read. `uid`: of which object of that name the asker wants to know, so that its successor is read anew."""
+
+    path: str
+    uid: str = ""
+
+
+class Answer:
+    """What the server said: `raw`, or why there is none. `at`: when it was asked, on the monotonic clock."""
+
+    __slots__ = ("at", "raw", "refused", "things")
+
+    def __init__(self, raw: dict[str, Any] | None, refused: str, at: float) -> None:
+        self.raw = raw
+        self.refused = refused
+        self.at = at
+        listed = [] if raw is None else raw.get("items")
+        self.things: list[Thing] = [Thing(one) for one in listed] if isinstance(listed, list) else []
+
+
+class NotRead(Exception):
+    """There is no answer yet. `why`: what the last try failed of, "" where none did."""
+
+    def __init__(self, key: Key, why: str) -> None:
+        self.key, self.why = key, why
+        super().__init__(why or f"{key.path} is being read")
+
+
+class _Failure(NamedTuple):
+    tries: int
+    not_before: float
+    why: str
+
+
+class PathReads:
+    """`hands` run the GETs; `ring` is called, in one of theirs, when an answer is in."""
+
+    def __init__(self, api: Api, clock: Clock, hands: Executor, ring: Callable[[], None]) -> None:
+        self._api = api
+        self._clock = clock
+        self._hands = hands
+        self._ring = ring
+        self._answers: dict[Key, Answer] = {}
+        self._failures: dict[Key, _Failure] = {}
+        self._wanted: dict[Key, float] = {}
+        self._flying: set[Key] = set()
+        self._done: SimpleQueue[tuple[Key, Answer | ApiError]] = SimpleQueue()
+
+    def ask(self, key: Key, max_age_s: float, absent_age_s: float) -> Answer:
+        """Give an answer that is at most so old; `absent_age_s`: one that says there is no such thing. Raises `NotRead`."""
+        found = self._answers.get(key)
+        if found is not None:
+            limit = max_age_s if found.raw is not None or found.refused else min(max_age_s, absent_age_s)
+            if self.age_s(found) <= limit:
+                return found
+        failure = self._failures.get(key)
+        if key not in self._flying:
+            self._wanted.setdefault(key, 0.0 if failure is None else failure.not_before)
+        raise NotRead(key, "" if failure is None else failure.why)
+
+    def age_s(self, answer: Answer) -> float:
+        """Say how long ago an answer was asked for."""
+        return self._clock.monotonic() - answer.at
+
+    def collect(self) -> list[Key]:
+        """Take what came in, and name the keys about which something is new."""
+        news = []
+        while True:
+            try:
+                key, said = self._done.get_nowait()
+            except Empty:
+                break
+            self._flying.discard(key)
+            self._take(key, said)
+            news.append(key)
+            if isinstance(said, Answer) and said.refused:
+                news += self._drop_beside(key)
+        return news
+
+    def start(self) -> None:
+        """Start what is wanted and due."""
+        now = self._clock.monotonic()
+        for key in [key for key, due in self._wanted.items() if due <= now][: IN_FLIGHT - len(self._flying)]:
+            del self._wanted[key]
+            self._flying.add(key)
+            self._hands.submit(self._read, key)
+
+    def next_due(self) -> float | None:
+        """Say when there is something to start, on the monotonic clock."""
+        free = len(self._flying) < IN_FLIGHT
+        return min(self._wanted.values()) if free and self._wanted else None
+
+    def _drop_beside(self, key: Key) -> list[Key]:
+        """Give up what was wanted of the same collection: what is refused for one is refused for all."""
+        collection = key.path.rpartition("/")[0] + "/"
+        beside = [other for other in self._wanted if other.path.startswith(collection)]
+        for other in beside:
+            del self._wanted[other]
+        return beside
+
+    def _take(self, key: Key, said: Answer | ApiError) -> None:
+        if isinstance(said, Answer):
+            self._failures.pop(key, None)
+            self._answers.pop(key, None)
+            self._answers[key] = said
+            while len(self._answers) > CACHE_LIMIT:
+                del self._answers[next(iter(self._answers))]
+            return
+        count = self._failures[key].tries + 1 if key in self._failures else 1
+        pause = max(min(FIRST_PAUSE_S * 2.0 ** (count - 1), LAST_PAUSE_S), said.retry_after_s or 0.0)
+        self._failures.pop(key, None)
+        self._failures[key] = _Failure(count, self._clock.monotonic() + pause, str(said))
+        while len(self._failures) > CACHE_LIMIT:
+            del self._failures[next(iter(self._failures))]
+
+    def _read(self, key: Key) -> None:
+        at = self._clock.monotonic()
+        try:
+            raw = msgspec.json.decode(self._api.get(key.path))
+            said: Answer | ApiError = Answer(raw if isinstance(raw, dict) else {}, "", at)
+        except NotFound:
+            said = Answer(None, "", at)
+        except Forbidden as error:
+            said = Answer(None, str(error) or "forbidden", at)
+        except ApiError as error:
+            said = error
+        except msgspec.DecodeError as error:
+            said = ApiError(f"the answer cannot be read: {error}")
+        self._done.put((key, said))
+        self._ring()
