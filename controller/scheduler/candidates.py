@@ -49,9 +49,9 @@ class Candidates:
         shape, is_dynamic = self._fit.of(task)
         index = self._index(shape, task.spec.request, only)
         index.refresh()
-        if not is_dynamic and index.barren.get(task.spec.request) == len(self._ledger.changes):
+        if index.barren and not is_dynamic and self._is_barren(index, task):
             return
-        nominated = self._nominated(task, shape, only, is_dynamic)
+        nominated = self._nominated(task, shape, only, is_dynamic) if task.spec.nominated_node else None
         if nominated is not None:
             yield nominated
         found = nominated is not None
@@ -62,6 +62,10 @@ class Candidates:
                 yield node
         if not found and not is_dynamic:
             index.barren[task.spec.request] = len(self._ledger.changes)
+
+    def _is_barren(self, index: NodeIndex, task: TaskState) -> bool:
+        """Tell whether a pod like this one found nothing, and nothing changed since."""
+        return index.barren.get(task.spec.request) == len(self._ledger.changes)
 
     def _index(self, shape: Shape, request: Request, only: NodeSet | None) -> NodeIndex:
         about = score.about(request)
@@ -79,8 +83,7 @@ class Candidates:
         self, task: TaskState, shape: Shape, only: NodeSet | None, is_dynamic: bool
     ) -> NodeState | None:
         """Give the pod's nominated node if it takes the pod."""
-        name = task.spec.nominated_node
-        node = self._ledger.node_by_name.get(name) if name else None
+        node = self._ledger.node_by_name.get(task.spec.nominated_node)
         if node is None or (only is not None and node.index not in only.nodes):
             return None
         if self._fit.refusal(shape, node) is not None or self._ledger.why_not_room(task, node, True):
@@ -193,6 +196,6 @@ def _is_claimed(node: NodeState) -> bool:
         or node.releasing_cpu < 0
         or node.releasing_memory < 0
         or node.releasing_pods < 0
-        or min(node.releasing_other.values(), default=0) < 0
+        or (bool(node.releasing_other) and min(node.releasing_other.values()) < 0)
         or node.numa is not None
     )

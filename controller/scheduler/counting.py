@@ -64,7 +64,7 @@ def placed_amounts(request: Request, devices: tuple[DeviceState, ...], min_mib: 
 def capacity_of(node: Node, dra_gpus: int, rules: Rules) -> Amounts:
     """Count what a node adds to the total: its GPUs that are not proven sick and that kubelet gives, MIG instances, and
     `dra_gpus` devices of GPU classes beside those."""
-    gpus = sum(1 for gpu in node.gpus if gpu.health is not PartHealth.SICK)
+    gpus = len([gpu for gpu in node.gpus if gpu.health is not PartHealth.SICK])
     if node.whole_gpus is not None:
         gpus = min(gpus, node.whole_gpus)
     milli = (gpus + dra_gpus) * WHOLE_GPU

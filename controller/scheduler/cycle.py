@@ -125,7 +125,7 @@ def _bind(task: TaskState) -> Bind:
         task=task.id,
         job=task.spec.job,
         node=task.node.name if task.node is not None else "",
-        gpus=tuple(device.uuid for device in task.devices),
+        gpus=tuple([device.uuid for device in task.devices]),
         milli=task.milli,
         mib=task.mib,
         devices=task.claim_devices,

@@ -61,6 +61,7 @@ class Fit:
         self.spread = TopologySpread(ledger, self.affinity)
         self.claims = Claims(snapshot, ledger, tasks, rules)
         self._shapes: dict[tuple[Constraints, Kind], Shape] = {}
+        self._alike: dict[tuple[Constraints, Request, bool], tuple[Shape, bool]] = {}
         self._of_task: dict[str, tuple[Shape, bool]] = {}
         self.narrow = health_limits.NarrowGangs(ledger)
 
@@ -68,11 +69,19 @@ class Fit:
         """Give a pod's shape, and whether other pods (or claims) decide about it besides."""
         found = self._of_task.get(task.id)
         if found is None:
-            found = self._of_task[task.id] = (self._shape(task), self._is_dynamic(task))
+            constraints, request, is_dynamic = (
+                task.spec.constraints,
+                task.spec.request,
+                self._is_dynamic(task),
+            )
+            alike = (constraints, request, is_dynamic)
+            found = self._alike.get(alike)
+            if found is None:
+                found = self._alike[alike] = (self._shape(constraints, request), is_dynamic)
+            self._of_task[task.id] = found
         return found
 
-    def _shape(self, task: TaskState) -> Shape:
-        request, constraints = task.spec.request, task.spec.constraints
+    def _shape(self, constraints: Constraints, request: Request) -> Shape:
         if constraints.is_dynamic:
             constraints = structs.replace(
                 constraints, pod_affinity=(), pod_anti_affinity=(), spread=(), ports=()

@@ -89,6 +89,9 @@ def is_ready(job: JobState) -> bool:
     """Tell whether enough of its pods exist and are not gated for it to start at all."""
     if not job.spec.ready:
         return False
+    lone = job.lone
+    if lone is not None and job.root.min_sub_group is None:
+        return lone.min_available <= (1 if job.tasks[0].status in READY else 0)
     return _is_ready(job, job.root)
 
 
@@ -113,7 +116,9 @@ def is_stale(job: JobState, rules: Rules) -> bool:
 
     In KAI one pod that succeeded ends the question; by `gang_survives_success` it merely counts as done.
     """
-    if len(job.tasks) == 1 and job.tasks[0].status not in IN_USE:
+    if job.lone is not None and (
+        job.tasks[0].status not in IN_USE or (job.root.min_sub_group is None and job.lone.min_available <= 1)
+    ):
         return False
     statuses = [task.status for task in job.tasks]
     if not any(status in IN_USE for status in statuses):
@@ -137,6 +142,8 @@ def _is_whole(job: JobState, member: Member, counted: Set[TaskStatus]) -> bool:
 
 def should_pipeline(job: JobState) -> bool:
     """Tell whether a pod set waits for room and cannot start with the pods that have theirs already: then none starts."""
+    if len(job.tasks) == 1 and job.tasks[0].status is not TaskStatus.PIPELINED:
+        return False
     for pod_set in job.pod_sets.values():
         statuses = [task.status for task in pod_set.tasks]
         if (
@@ -177,8 +184,7 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     what is left cannot complete a pod set that is still below its minimum. The list belongs to the session: copy to change.
     """
     tasks = job.tasks
-    # Pods of a subgroup that the tree lacks would be a second pod set.
-    if len(tasks) == 1 and job.is_flat and len(job.pod_sets) == 1:
+    if job.lone is not None:
         return tasks if may_be_placed(tasks[0], real) else []
     key = (job.id, real)
     known = session.to_place.get(key)

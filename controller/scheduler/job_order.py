@@ -21,8 +21,8 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOBODY: Final[frozenset[str]] = frozenset()
 
-_Key: TypeAlias = tuple[int, int, int, int]
-_Entry: TypeAlias = tuple[_Key, int, JobState, Set[str]]
+# What a job is sorted by: four ranks and a number that no other entry has; then the job, and which of its pods are out.
+_Entry: TypeAlias = tuple[int, int, int, int, int, JobState, Set[str]]
 
 
 def is_pending(job: JobState) -> bool:
@@ -62,10 +62,11 @@ class _Place:
     `moved`: something was taken or put below it since it was last compared with its siblings.
     """
 
-    __slots__ = ("below", "jobs", "moved", "queue", "up")
+    __slots__ = ("below", "jobs", "moved", "queue", "standing", "up")
 
-    def __init__(self, queue: QueueState, up: "_Place | None") -> None:
+    def __init__(self, queue: QueueState, up: "_Place | None", total: Amounts) -> None:
         self.queue = queue
+        self.standing = queue_order.Standing(queue, total)
         self.up = up
         self.jobs: list[_Entry] = []
         self.below: _Level = []
@@ -111,7 +112,7 @@ class JobsByQueue:
         place = self._top(self._roots)
         while not place.jobs:
             place = self._top(place.below)
-        _, _, job, gone = heappop(place.jobs)
+        job, gone = heappop(place.jobs)[-2:]
         self._count -= 1
         if self._victims:
             taken = self._taken.get(place.queue.name, NOTHING)
@@ -136,7 +137,7 @@ class JobsByQueue:
         up = None
         if queue.parent is not None:
             up = self._places.get(queue.parent.name) or self._link(queue.parent)
-        place = _Place(queue, up)
+        place = _Place(queue, up, self._session.ledger.total)
         self._places[queue.name] = place
         return place
 
@@ -173,21 +174,20 @@ class JobsByQueue:
         priority = job.spec.priority
         self._entries += 1
         if self._victims:
-            return ((priority, -needs, -age, -rank), self._entries, job, gone)
-        return ((-priority, needs, age, rank), self._entries, job, gone)
+            return (priority, -needs, -age, -rank, self._entries, job, gone)
+        return (-priority, needs, age, rank, self._entries, job, gone)
 
     def _key(self, place: _Place) -> queue_order.Key | _Reversed:
         """Where a queue stands: with what its next job asks for, or without its victims up to the next."""
-        total = self._session.ledger.total
         leaf = place
         while not leaf.jobs:
             leaf = leaf.below[0][1]
-        _, _, job, gone = leaf.jobs[0]
+        job, gone = leaf.jobs[0][-2:]
         if self._victims:
             lost = plus(self._taken.get(leaf.queue.name, NOTHING), _held_amounts(job, gone))
-            return _Reversed(queue_order.key(place.queue, NOTHING, lost, total))
+            return _Reversed(place.standing.key(NOTHING, lost))
         wants = gangs.amounts_of(gangs.tasks_to_place(self._session, job, real=False))
-        return queue_order.key(place.queue, wants, NOTHING, total)
+        return place.standing.key(wants, NOTHING)
 
 
 def _mark(place: _Place | None) -> None:

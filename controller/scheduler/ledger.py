@@ -96,7 +96,7 @@ class Ledger:
         if chosen is None:
             raise ValueError(f"{task.id} needs cards of {node.name} and none are free")
         before = self._place_of(task)
-        zones = numa.choose(task, node, False, self.rules)
+        zones = numa.choose(task, node, False, self.rules) if node.numa is not None else ()
         node_books.hold(task.spec.request, node, chosen, 1)
         node.tasks[task.id] = task
         self._move(task, self._new_place(task, TaskStatus.ALLOCATED, node, chosen, zones))

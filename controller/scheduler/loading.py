@@ -1,13 +1,14 @@
 """From a snapshot to the states of a cycle: who holds which cards, what each queue holds and asks for, the total. Pure."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from controller.scheduler import counting, node_books, queues, task_order
 from controller.scheduler.amounts import NOTHING, WHOLE_GPU, Amounts, minus, plus
 from controller.scheduler.model import ACTIVE_USED, HOLDING, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_terms import CONDITION_TAINTS, HARD_EFFECTS, why_not_taints
 from controller.scheduler.nodes import Node, PartHealth
-from controller.scheduler.requests import Constraints, Taint
+from controller.scheduler.requests import Constraints, Request, Taint
 from controller.scheduler.rules import Rules
 from controller.scheduler.state import DeviceState, JobState, NodeState, PodSetState, QueueState, TaskState
 
@@ -31,7 +32,7 @@ def _node_state(spec: Node, index: int, rules: Rules) -> NodeState:
         for profile, count in spec.mig.items():
             node.idle_other[counting.mig_resource(profile)] = count
         node.releasing_other = dict.fromkeys(node.idle_other, 0)
-    node.devices = tuple(sorted(node.devices, key=lambda device: (device.index, device.uuid)))
+    node.devices = tuple(sorted(node.devices, key=attrgetter("index", "uuid")))
     idle = 0
     healthy, sick = PartHealth.HEALTHY, PartHealth.SICK
     for device in node.devices:
@@ -50,7 +51,7 @@ def _node_state(spec: Node, index: int, rules: Rules) -> NodeState:
 def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, JobState]:
     """Make the jobs in order of id, with their pods in their order and their leaf subgroups by name."""
     jobs: dict[str, JobState] = {}
-    for spec in sorted(snapshot.jobs, key=lambda job: job.id):
+    for spec in sorted(snapshot.jobs, key=attrgetter("id")):
         job = JobState(spec, by_name.get(spec.queue))
         _add_pod_sets(job, spec.root)
         for task_spec in sorted(spec.tasks, key=_by_index) if len(spec.tasks) > 1 else spec.tasks:
@@ -63,6 +64,10 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
             pod_set.tasks.append(task)
             if task_spec.status in ACTIVE_USED:
                 pod_set.held += 1
+        # A pod of a subgroup that the tree lacks would be a second pod set.
+        if len(job.tasks) == 1 and job.is_flat and len(job.pod_sets) == 1:
+            (job.lone,) = job.pod_sets.values()
+            job.lone.tasks = job.tasks  # one list for both: there are thousands of such jobs
         for pod_set in job.pod_sets.values():
             if len(pod_set.tasks) > 1:
                 pod_set.tasks.sort(key=task_order.key)
@@ -210,13 +215,18 @@ def total_of(
 
 def count_queues(jobs: Iterable[JobState], counted: list[bool], min_mib: int, rules: Rules) -> None:
     """Work out what each pod counts, and add up what queues hold and ask for."""
+    known: dict[Request, Amounts] = {}
     for job in jobs:
         queue = job.queue
         for task in job.tasks:
+            request = task.spec.request
             if task.node is None or not task.devices:
-                amounts = counting.amounts_of(task.spec.request, None, min_mib, rules)
+                found = known.get(request)
+                if found is None:
+                    found = known[request] = counting.amounts_of(request, None, min_mib, rules)
+                amounts = found
             else:
-                amounts = counting.placed_amounts(task.spec.request, task.devices, min_mib, rules)
+                amounts = counting.placed_amounts(request, task.devices, min_mib, rules)
             if rules.allocated_leaves_with_total and _is_lost(task, counted):
                 amounts = NOTHING
             task.amounts = amounts

@@ -99,8 +99,7 @@ class NodeIndex:
                 continue
             now = self._key(nodes[index])
             if now != before:
-                del keys[bisect_left(keys, before)]
-                insort(keys, now)
+                _move(keys, bisect_left(keys, before), now)
                 key_of[index] = now
                 self.revision += 1
         self._cursor = len(changes)
@@ -144,6 +143,16 @@ class NodeIndex:
             else:
                 keys = self.keys
                 place = bisect_right(keys, key)
+
+
+def _move(keys: list[int], place: int, key: int) -> None:
+    """Change a key at its place. A node that fills up mostly stays where it is among the others, and nothing has to move."""
+    is_after = not place or keys[place - 1] < key
+    if is_after and (place + 1 == len(keys) or key < keys[place + 1]):
+        keys[place] = key
+    else:
+        del keys[place]
+        insort(keys, key)
 
 
 def _merit(node: NodeState, shape: Shape, only: NodeSet | None, rules: Rules) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 A `Key` sorts like `first`, so that a heap of queues works its keys out once and not at every comparison.
 """
 
+from math import lcm
 from typing import TypeAlias
 
 from controller.scheduler.amounts import RESOURCES, UNLIMITED, Amounts, within
@@ -19,25 +20,18 @@ _WHOLE = (1000, 1, 1)
 class Last:
     """What decides between queues of equal shares: the smaller allocatable share, then the older, then the name."""
 
-    __slots__ = ("queue", "shares")
+    __slots__ = ("age", "shares")
 
     def __init__(self, queue: QueueState, shares: list[int]) -> None:
-        self.queue = queue
+        self.age = (queue.spec.created, queue.name)
         self.shares = shares
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Last) and other.queue is self.queue
-
-    def __hash__(self) -> int:
-        return hash(self.queue.name)
 
     def __lt__(self, other: "Last") -> bool:
         if self.shares != other.shares:
             smaller = self._is_smaller(other)
             if smaller != other._is_smaller(self):
                 return smaller
-        ours, theirs = self.queue.spec, other.queue.spec
-        return (ours.created, ours.name) < (theirs.created, theirs.name)
+        return self.age < other.age
 
     def _is_smaller(self, other: "Last") -> bool:
         """Tell whether none of its allocatable shares is larger than the other's."""
@@ -47,39 +41,66 @@ class Last:
 Key: TypeAlias = tuple[bool, bool, int, bool, int, int, Last]
 
 
-def key(queue: QueueState, job: Amounts, victims: Amounts, total: Amounts) -> Key:
-    """Say where a queue stands among its siblings with its next job; the smallest key is served first.
+class Standing:
+    """What of a queue's key stays the same for a cycle: its bounds, and what it holds is divided by.
 
-    In this order: not above its fair share in every resource; within its quota with the job (before priority: quota is a
-    promise); the higher priority; uses nothing of which it has no allocatable share; the lower dominant share with the
-    job and without the victims chosen so far; the lower one as it is; the smaller allocatable share; the older.
+    Ratios of the three resources have one denominator here, so that a key takes the largest numerator and divides once.
     """
-    held, deserved, fair = queue.allocated, queue.quota, queue.fair_share
-    over_quota = penalised = False
-    over_fair = fair[0] < held[0] and fair[1] < held[1] and fair[2] < held[2]
-    with_job = now = 0
-    shares: list[int] = []
-    for resource in RESOURCES:
-        holds = held[resource]
-        then = holds + job[resource]
-        if deserved[resource] != UNLIMITED and then > deserved[resource]:
-            over_quota = True
-        share = allocatable(queue, resource)
-        shares.append(share)
-        if share == 0 and then > 0:
-            penalised = True
-        if share == UNLIMITED:
-            share = total[resource]
-        with_job = max(with_job, _ratio(then - victims[resource], share, resource))
-        now = max(now, _ratio(holds, share, resource))
-    return (over_fair, over_quota, -queue.spec.priority, penalised, with_job, now, Last(queue, shares))
+
+    __slots__ = ("_below", "_factors", "_last", "_priority", "_without", "queue")
+
+    def __init__(self, queue: QueueState, total: Amounts) -> None:
+        self.queue = queue
+        shares = [allocatable(queue, resource) for resource in RESOURCES]
+        ratios = [_ratio(shares[resource], total[resource], resource) for resource in RESOURCES]
+        self._below = lcm(*(below for _, below in ratios))
+        gpu, cpu, memory = (above * (self._below // below) for above, below in ratios)
+        self._factors = (gpu, cpu, memory)
+        self._without = [resource for resource in RESOURCES if shares[resource] == 0]
+        self._priority = -queue.spec.priority
+        self._last = Last(queue, shares)
+
+    def key(self, job: Amounts, victims: Amounts) -> Key:
+        """Say where the queue stands among its siblings with its next job; the smallest key is served first.
+
+        In this order: not above its fair share in every resource; within its quota with the job (before priority: quota is
+        a promise); the higher priority; uses nothing of which it has no allocatable share; the lower dominant share with
+        the job and without the victims chosen so far; the lower one as it is; the smaller allocatable share; the older.
+        """
+        queue = self.queue
+        gpu, cpu, memory = queue.allocated
+        fair, quota = queue.fair_share, queue.quota
+        with_gpu, with_cpu, with_memory = then = (gpu + job[0], cpu + job[1], memory + job[2])
+        over_quota = (
+            (with_gpu > quota[0] != UNLIMITED)
+            or (with_cpu > quota[1] != UNLIMITED)
+            or (with_memory > quota[2] != UNLIMITED)
+        )
+        penalised = bool(self._without) and any(then[resource] > 0 for resource in self._without)
+        by_gpu, by_cpu, by_memory = self._factors
+        with_job = max(
+            (with_gpu - victims[0]) * by_gpu,
+            (with_cpu - victims[1]) * by_cpu,
+            (with_memory - victims[2]) * by_memory,
+            0,
+        )
+        now = max(gpu * by_gpu, cpu * by_cpu, memory * by_memory, 0)
+        return (
+            fair[0] < gpu and fair[1] < cpu and fair[2] < memory,
+            over_quota,
+            self._priority,
+            penalised,
+            (with_job << _RATIO_BITS) // self._below,
+            (now << _RATIO_BITS) // self._below,
+            self._last,
+        )
 
 
-def _ratio(held: int, share: int, resource: int) -> int:
-    """Held by share in 2**-128; held times 1000, in whole GPUs, millicores or bytes, where there is no share."""
-    if share == 0:
-        return (held * _NO_SHARE_PENALTY << _RATIO_BITS) // _WHOLE[resource]
-    return (held << _RATIO_BITS) // share
+def _ratio(share: int, total: int, resource: int) -> tuple[int, int]:
+    """Give numerator and denominator by which what is held becomes a part of the share, of the total where that has no
+    bound; where there is no share, held times 1000, in whole GPUs, millicores or bytes."""
+    divisor = total if share == UNLIMITED else share
+    return (1, divisor) if divisor else (_NO_SHARE_PENALTY, _WHOLE[resource])
 
 
 def first(
@@ -92,7 +113,9 @@ def first(
     total: Amounts,
 ) -> int:
     """Compare two siblings with their next jobs: -1 the left is served first, 1 the right, 0 they are the same queue."""
-    ours, theirs = key(left, left_job, left_victims, total), key(right, right_job, right_victims, total)
+    here = Standing(left, total)
+    there = here if right is left else Standing(right, total)
+    ours, theirs = here.key(left_job, left_victims), there.key(right_job, right_victims)
     if ours == theirs:
         return 0
     return -1 if ours < theirs else 1

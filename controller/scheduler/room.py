@@ -20,7 +20,9 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     if later:
         cpu, memory = cpu + node.releasing_cpu, memory + node.releasing_memory
         pods += node.releasing_pods
-    elif rules.keep_promises:  # what pipelined pods claim beyond what is being released is idle, and theirs
+    elif rules.keep_promises and (
+        node.releasing_cpu < 0 or node.releasing_memory < 0 or node.releasing_pods < 0
+    ):  # what pipelined pods claim beyond what is being released is idle, and theirs
         cpu, memory = cpu + min(node.releasing_cpu, 0), memory + min(node.releasing_memory, 0)
         pods += min(node.releasing_pods, 0)
     if pods < 1:
@@ -49,7 +51,9 @@ def free_gpus(node: NodeState, later: bool, rules: Rules) -> int:
     """Count the whole GPUs that a new pod may have now or, with `later`, once all is gone that is being released."""
     if later:
         return node.idle_gpus + node.releasing_gpus
-    return node.idle_gpus + min(node.releasing_gpus, 0) if rules.keep_promises else node.idle_gpus
+    if rules.keep_promises and node.releasing_gpus < 0:
+        return node.idle_gpus + node.releasing_gpus
+    return node.idle_gpus
 
 
 def _why_not_extended(request: Request, node: NodeState, later: bool, rules: Rules) -> str | None:

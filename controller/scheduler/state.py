@@ -178,7 +178,7 @@ class NodeState:
         self.spec = spec
         self.name = spec.name
         self.index = index
-        self.devices: tuple[DeviceState, ...] = tuple(DeviceState(gpu, self) for gpu in spec.gpus)
+        self.devices: tuple[DeviceState, ...] = tuple([DeviceState(gpu, self) for gpu in spec.gpus])
         self.idle_cpu, self.idle_memory, self.idle_pods, self.idle_gpus = 0, 0, 0, 0
         self.releasing_cpu, self.releasing_memory, self.releasing_pods, self.releasing_gpus = 0, 0, 0, 0
         self.idle_other: dict[str, int] = {}
@@ -240,10 +240,11 @@ class PodSetState:
 class JobState:
     """A pod group. `tasks` in a stable order; `pod_sets` by name, leaves of `root`. `version` goes up with every change.
 
-    `is_flat` = its tree is one pod set and nothing else.
+    `is_flat` = its tree is one pod set and nothing else. `lone`: that pod set, where one pod in it is all that the job has;
+    of most jobs it is.
     """
 
-    __slots__ = ("id", "is_flat", "pod_sets", "queue", "root", "spec", "tasks", "version")
+    __slots__ = ("id", "is_flat", "lone", "pod_sets", "queue", "root", "spec", "tasks", "version")
 
     def __init__(self, spec: Job, queue: QueueState | None) -> None:
         self.spec = spec
@@ -253,6 +254,7 @@ class JobState:
         self.is_flat = not spec.root.groups and len(spec.root.pod_sets) == 1
         self.tasks: list[TaskState] = []
         self.pod_sets: dict[str, PodSetState] = {}
+        self.lone: PodSetState | None = None
         self.version = 0
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduler.amounts import NOTHING, UNLIMITED, Amounts
+from controller.scheduler.amounts import NOTHING, RESOURCES, UNLIMITED, Amounts
 from controller.scheduler.model import Queue, Quota
-from controller.scheduler.queue_order import first, key
+from controller.scheduler.queue_order import Standing, first
+from controller.scheduler.queues import allocatable
 from controller.scheduler.state import QueueState
 
 TOTAL = (16_000, 64_000, 1 << 40)
@@ -110,4 +111,26 @@ def test_exactly_one_of_two_queues_is_first(left: Side, right: Side, left_job: i
     result = first(one, other, *jobs, NOTHING, NOTHING, TOTAL)
     assert result in {-1, 1}
     assert result == -first(other, one, jobs[1], jobs[0], NOTHING, NOTHING, TOTAL)
-    assert (result == -1) == (key(one, jobs[0], NOTHING, TOTAL) < key(other, jobs[1], NOTHING, TOTAL))
+    keys = Standing(one, TOTAL).key(jobs[0], NOTHING), Standing(other, TOTAL).key(jobs[1], NOTHING)
+    assert (result == -1) == (keys[0] < keys[1])
+
+
+@given(sides, st.lists(st.integers(0, 1 << 45), min_size=12, max_size=12))
+def test_the_dominant_share_is_the_largest_ratio_of_the_three_resources(
+    side: Side, numbers: list[int]
+) -> None:
+    """Worked out with one denominator for all three, it is what each resource by itself gives."""
+    state = queue(side)
+    state.fair_share[:], state.allocated[:] = numbers[:3], numbers[3:6]
+    asked, gone = (numbers[6], numbers[7], numbers[8]), (numbers[9], numbers[10], numbers[11])
+    shares = [allocatable(state, resource) for resource in RESOURCES]
+    bounds = [TOTAL[at] if share == UNLIMITED else share for at, share in enumerate(shares)]
+
+    def largest(held: list[int]) -> int:
+        by_share = [1000 * one if bound == 0 else one for one, bound in zip(held, bounds, strict=True)]
+        divisors = [bound or (1000, 1, 1)[at] for at, bound in enumerate(bounds)]
+        return max(0, *((one << 128) // below for one, below in zip(by_share, divisors, strict=True)))
+
+    then = [state.allocated[at] + asked[at] - gone[at] for at in RESOURCES]
+    found = Standing(state, TOTAL).key(asked, gone)
+    assert (found[4], found[5]) == (largest(then), largest(state.allocated))

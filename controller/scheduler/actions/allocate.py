@@ -42,14 +42,21 @@ def run(session: Session) -> None:
 
 def _allocate(session: Session, job: JobState, only: NodeSet | None = None) -> bool:
     mark = session.ledger.mark()
-    held_before = any(task.status in HOLDING for task in job.tasks)
+    held_before = _holds(job)
     if not place.place_job(session, job, real=True, only=only):
         return False
     if gangs.should_pipeline(job):
         session.ledger.to_pipelined(job, mark)
-    if not held_before and any(task.status in HOLDING for task in job.tasks):
+    if not held_before and _holds(job):
         session.started.append(job.id)
     return True
+
+
+def _holds(job: JobState) -> bool:
+    """Tell whether any of its pods holds a place."""
+    if len(job.tasks) == 1:
+        return job.tasks[0].status in HOLDING
+    return any(task.status in HOLDING for task in job.tasks)
 
 
 _Likeness: TypeAlias = tuple[object, ...]
