@@ -19,7 +19,7 @@ from sandbox.cluster import KubectlError
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 OVERLAYS = ("observe", "enforce")
 IMAGE = "nodemend:sandbox"
-COMPONENTS: tuple[str, ...] = ()
+COMPONENTS = ("strict", "namespace-queues", "gpu-namespaces")
 _CRDS = ("nodehealths", "remediations", "remediationpolicies")
 _SHARED_CRDS = ("queues.scheduling.run.ai", "podgroups.scheduling.run.ai", "topologies.kai.scheduler")
 _ENFORCED_WITHIN_S = 60.0  # about 2 s: the API server looks for new policies once a second
@@ -97,6 +97,8 @@ def install_scheduler(
     ]
     (folder / "kustomization.yaml").write_text(json.dumps(adapted, indent=1))
     sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    strict = "strict" in components
+    _await_enforced(sandbox, lambda cluster: _why_scheduler_not_enforced(cluster, strict=strict))
     if example_queues:
         create_absent(sandbox, "-f", str(manifests / "examples" / "scheduler" / "queues.yaml"))
 
@@ -136,6 +138,21 @@ def _why_not_enforced(sandbox: Cluster) -> str | None:
     return None
 
 
+def _why_scheduler_not_enforced(sandbox: Cluster, *, strict: bool) -> str | None:
+    part = {"name": "twice", "minMember": 1}
+    group = _named("scheduling.run.ai/v2alpha2", "PodGroup", spec={"queue": "q", "subGroups": [part, part]})
+    group["metadata"]["namespace"] = "nodemend-system"
+    wrong = [group, _pod({"nodemend.dev/gpu-grant": "{}"}), _pod({"gpu-fraction": "2"})]
+    refused = _dry_run(sandbox, "nodemend-controller", *wrong)
+    expected = ("nodemend-pod-group", "nodemend-gpu-grant")
+    if missing := [name for name in expected if f"'{name}'" not in refused]:
+        return f"{', '.join(missing)} refused nothing: {refused}"
+    said = "'nodemend-fractions' denied request" if strict else "'nodemend-fractions': annotation"
+    if said not in refused:
+        return f"nodemend-fractions must {'refuse' if strict else 'warn alone'}: {refused}"
+    return None
+
+
 def _dry_run(sandbox: Cluster, account: str, *objects: dict[str, Any]) -> str:
     """Create nothing, as an account that RBAC hinders nowhere; give the refusals, empty where there was none."""
     who = (f"--as=system:serviceaccount:nodemend-system:{account}", "--as-group=system:masters")
@@ -157,6 +174,17 @@ def _lease() -> dict[str, Any]:
     lease = _named("coordination.k8s.io/v1", "Lease", spec={"holderIdentity": _PROBE})
     lease["metadata"]["namespace"] = "nodemend-system"
     return lease
+
+
+def _pod(annotations: Mapping[str, str]) -> dict[str, Any]:
+    spec = {
+        "schedulerName": "nodemend-scheduler",
+        "serviceAccountName": "nodemend-scheduler",
+        "containers": [{"name": "probe", "image": IMAGE}],
+    }
+    pod = _named("v1", "Pod", spec=spec)
+    pod["metadata"] |= {"namespace": "nodemend-system", "annotations": dict(annotations)}
+    return pod
 
 
 def _job(image: str) -> dict[str, Any]:
