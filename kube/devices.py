@@ -2,7 +2,11 @@
 
 import msgspec
 
+from kube.placement import NodeSelector
 from kube.types import ObjectMeta, Struct
+
+CLAIM_FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Kubernetes' own: an allocated claim has it, and its controller deallocates only such ones."""
 
 
 class CelSelector(Struct, frozen=True, kw_only=True):
@@ -14,7 +18,10 @@ class DeviceSelector(Struct, frozen=True, kw_only=True):
 
 
 class DeviceClassSpec(Struct, frozen=True, kw_only=True):
+    """`config`: for the driver, handed on as it is."""
+
     selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[dict[str, object], ...] = ()
     extended_resource_name: str = ""
 
 
@@ -28,6 +35,7 @@ class DeviceToleration(Struct, frozen=True, kw_only=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class ExactRequest(Struct, frozen=True, kw_only=True):
@@ -37,6 +45,7 @@ class ExactRequest(Struct, frozen=True, kw_only=True):
     admin_access: bool = False
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: dict[str, object] | None = None
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -48,8 +57,11 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeviceClaim(Struct, frozen=True, kw_only=True):
+    """`config`: for the driver, handed on as it is."""
+
     requests: tuple[ClaimRequest, ...] = ()
     constraints: tuple[dict[str, object], ...] = ()
+    config: tuple[dict[str, object], ...] = ()
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True):
@@ -57,9 +69,14 @@ class ClaimSpec(Struct, frozen=True, kw_only=True):
 
 
 class AllocatedDevice(Struct, frozen=True, kw_only=True):
+    """`share_id` is set where several claims may hold the device at once."""
+
+    request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool = False
+    share_id: str = msgspec.field(name="shareID", default="")
 
 
 class AllocatedDevices(Struct, frozen=True, kw_only=True):
@@ -68,17 +85,22 @@ class AllocatedDevices(Struct, frozen=True, kw_only=True):
 
 class Allocation(Struct, frozen=True, kw_only=True):
     devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
 
 
 class ConsumerReference(Struct, frozen=True, kw_only=True):
+    api_group: str = ""
     resource: str = ""
     name: str = ""
     uid: str = ""
 
 
 class ClaimStatus(Struct, frozen=True, kw_only=True):
+    """`devices`: what drivers say of devices that they made ready."""
+
     allocation: Allocation | None = None
     reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[dict[str, object], ...] = ()
 
 
 class ResourceClaim(Struct, frozen=True, kw_only=True):
@@ -101,10 +123,15 @@ class SliceTaint(Struct, frozen=True, kw_only=True):
 
 
 class SliceDevice(Struct, frozen=True, kw_only=True):
+    """`consumes_counters`: it is a part of something larger; `binding_conditions`: it has to be attached first."""
+
     name: str
     attributes: dict[str, Attribute] = {}
     taints: tuple[SliceTaint, ...] = ()
     allow_multiple_allocations: bool = False
+    capacity: dict[str, object] = {}
+    consumes_counters: tuple[dict[str, object], ...] = ()
+    binding_conditions: tuple[str, ...] = ()
 
 
 class SlicePool(Struct, frozen=True, kw_only=True):

@@ -91,6 +91,22 @@ def daemonsets() -> str:
     return "/apis/apps/v1/daemonsets"
 
 
+def resource_claim(namespace: str, name: str) -> str:
+    return _one(_in_namespace("/apis/resource.k8s.io/v1", namespace, "resourceclaims"), name)
+
+
+def resource_claim_status(namespace: str, name: str) -> str:
+    return f"{resource_claim(namespace, name)}/status"
+
+
+def volume_claim(namespace: str, name: str) -> str:
+    return _one(_in_namespace(CORE, namespace, "persistentvolumeclaims"), name)
+
+
+def volume(name: str) -> str:
+    return _one(f"{CORE}/persistentvolumes", name)
+
+
 def token_request(namespace: str, service_account: str) -> str:
     """TokenRequest of a ServiceAccount: POST only."""
     return _one(_in_namespace(CORE, namespace, "serviceaccounts"), service_account, "token")

@@ -13,6 +13,7 @@ MERGE_KEYS = {
     "conditions": "type",
     "addresses": "type",
     "ownerReferences": "uid",
+    "reservedFor": "uid",
     "containers": "name",
     "volumes": "name",
 }

@@ -69,11 +69,31 @@ def devices_of(
         if one.spec.pool.generation < newest[one.spec.driver, one.spec.pool.name]:
             continue
         for device in one.spec.devices:
+            if _is_beyond_us(device):
+                continue
             name = next((name for name in order if _matches(readable[name], one.spec.driver, device)), None)
             if name is not None:
                 made = _device(one, device, name)
                 found[made.id] = made
     return tuple(found[name] for name in sorted(found))
+
+
+def _is_beyond_us(device: SliceDevice) -> bool:
+    """Tell whether a device has conditions that nobody here counts; it is given to no pod rather than given twice.
+
+    These are: a part of a larger one (counters shared with other devices), one of which claims take amounts, and one that
+    has to be attached before the pod is bound.
+    """
+    takes_amounts = device.allow_multiple_allocations and bool(device.capacity)
+    return takes_amounts or bool(device.consumes_counters or device.binding_conditions)
+
+
+def tolerations_of(request: ExactRequest) -> tuple[Toleration, ...]:
+    """Give the device taints that a request tolerates."""
+    return tuple(
+        Toleration(key=one.key, operator=one.operator or "Equal", value=one.value, effect=one.effect)
+        for one in request.tolerations
+    )
 
 
 def _device(piece: ResourceSlice, device: SliceDevice, device_class: str) -> Device:
@@ -131,7 +151,10 @@ def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
     problems = [why for request in claim.spec.devices.requests if (why := _why_not(request, classes))]
     if claim.spec.devices.constraints:
         problems.append("resourceclaim asks for devices that match each other, which is not supported")
-    requests = [request.exactly for request in claim.spec.devices.requests if request.exactly is not None]
+    requests = list(_exact(claim))
+    if sum(one.allocation_mode == "All" for one in requests) > 1:
+        # Which of a claim's devices belong to which request is told by the counts, as long as one of them is open.
+        problems.append("resourceclaim has more than one request of mode All, which is not supported")
     results = () if status.allocation is None else status.allocation.devices.results
     pods = tuple(one.name for one in status.reserved_for if one.resource == "pods")
     return Claim(
@@ -141,10 +164,7 @@ def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
                 device_class=one.device_class_name,
                 count=one.count,
                 all=one.allocation_mode == "All",
-                tolerations=tuple(
-                    Toleration(key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect)
-                    for t in one.tolerations
-                ),
+                tolerations=tolerations_of(one),
             )
             for one in requests
         ),
@@ -165,6 +185,8 @@ def _why_not(request: ClaimRequest, classes: Mapping[str, DeviceClass]) -> str |
         return f"request {request.name} has {'selectors' if exactly.selectors else 'admin access'}: not supported"
     if exactly.allocation_mode not in ("ExactCount", "All"):
         return f"allocation mode {exactly.allocation_mode} is not supported"
+    if exactly.capacity:
+        return f"request {request.name} asks for amounts of a device's capacity: not supported"
     known = classes.get(exactly.device_class_name)
     if known is None:
         return f"device class {exactly.device_class_name} not found"

@@ -1,6 +1,6 @@
 """Where a pod may go, from its spec and the objects that it names. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,18 +15,19 @@ from controller.scheduler.requests import (
     Spread,
     Toleration,
 )
-from kube.placement import (
-    LabelSelector,
-    NodeSelectorTerm,
-    PodAffinityTerm,
-    SelectorRequirement,
-    TopologySpreadConstraint,
+from controller.scheduler.selectors import node_term_of, node_terms_of, selector_of
+from controller.scheduler.volume_match import NO_VOLUMES, FreeVolumes, candidates, free_of, places_of
+from kube.placement import PodAffinityTerm, TopologySpreadConstraint
+from kube.storage import (
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
 )
-from kube.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kube.types import ConfigMapVolume, Pod, Volume
 
-NOBODY: Final = (Expression(key="", operator="In"),)
-"""A selector that no pod matches: no value is among none."""
 NOWHERE: Final = ("",)
 """A namespace that does not exist."""
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -35,7 +36,7 @@ DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What pods name. `volume_claims` by namespace/name, the others by name; `config_maps` None = nobody looked.
 
-    `namespaces`: their labels, by name.
+    `namespaces`: their labels, by name. `free`: made of `volumes`, once for all pods.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = {}
@@ -43,6 +44,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     volumes: Mapping[str, PersistentVolume] = {}
     storage_classes: Mapping[str, StorageClass] = {}
     config_maps: frozenset[str] | None = None
+    free: FreeVolumes = NO_VOLUMES
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "free", free_of(self.volumes.values()))
 
 
 def constraints_of(pod: Pod, around: Surroundings) -> Constraints:
@@ -55,9 +60,9 @@ def constraints_of(pod: Pod, around: Surroundings) -> Constraints:
     apart: list[PodTerm] = []
     if affinity is not None:
         wanted = affinity.node_affinity.required
-        required = () if wanted is None else _node_terms(wanted.node_selector_terms)
+        required = () if wanted is None else node_terms_of(wanted.node_selector_terms)
         preferred = tuple(
-            PreferredNodeTerm(weight=wish.weight, term=_node_term(wish.preference))
+            PreferredNodeTerm(weight=wish.weight, term=node_term_of(wish.preference))
             for wish in affinity.node_affinity.preferred
         )
         for terms, source in ((together, affinity.pod_affinity), (apart, affinity.pod_anti_affinity)):
@@ -78,37 +83,6 @@ def constraints_of(pod: Pod, around: Surroundings) -> Constraints:
         ports=tuple(sorted(set(_ports(pod)))),
         volumes=volumes,
         missing=missing,
-    )
-
-
-def _node_terms(terms: Sequence[NodeSelectorTerm]) -> tuple[NodeTerm, ...]:
-    return tuple(map(_node_term, terms))
-
-
-def _node_term(term: NodeSelectorTerm) -> NodeTerm:
-    """An empty term matches no node, as in Kubernetes."""
-    if not term.match_expressions and not term.match_fields:
-        return NodeTerm(expressions=NOBODY)
-    return NodeTerm(expressions=_expressions(term.match_expressions), fields=_expressions(term.match_fields))
-
-
-def _expressions(requirements: Sequence[SelectorRequirement]) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(key=one.key, operator=one.operator, values=tuple(sorted(one.values)))
-        for one in requirements
-    )
-
-
-def selector_of(selector: LabelSelector | None) -> tuple[Expression, ...]:
-    """Give a label selector as expressions: none = nobody, empty = everybody."""
-    if selector is None:
-        return NOBODY
-    return (
-        *(
-            Expression(key=key, operator="In", values=(value,))
-            for key, value in sorted(selector.match_labels.items())
-        ),
-        *_expressions(selector.match_expressions),
     )
 
 
@@ -166,7 +140,7 @@ def _volumes(pod: Pod, around: Surroundings) -> tuple[tuple[tuple[NodeTerm, ...]
         namespace = pod.metadata.namespace
         if not _is_there(volume.config_map, namespace, around.config_maps):
             missing.append(f'configmap "{volume.config_map and volume.config_map.name}"')
-        name = _claim_name(pod, volume)
+        name = volume_claim_of(pod, volume)
         if name:
             terms, lack = _claimed(name, around.volume_claims.get(f"{namespace}/{name}"), around)
             places += [terms] if terms else []
@@ -178,7 +152,8 @@ def _is_there(wanted: ConfigMapVolume | None, namespace: str, known: frozenset[s
     return wanted is None or wanted.optional or known is None or f"{namespace}/{wanted.name}" in known
 
 
-def _claim_name(pod: Pod, volume: Volume) -> str:
+def volume_claim_of(pod: Pod, volume: Volume) -> str:
+    """Name the claim that one of a pod's volumes comes from, in the pod's namespace; "" = it comes from none."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
@@ -193,32 +168,43 @@ def _claimed(
         volume = around.volumes.get(claim.spec.volume_name)
         if volume is None:
             return (), f'persistentvolume "{claim.spec.volume_name}"'
-        wanted = volume.spec.node_affinity.required
-        return (() if wanted is None else _node_terms(wanted.node_selector_terms)), ""
-    kind = _class_of(claim, around)
+        return places_of(volume), ""
+    kind = class_of(claim, around.storage_classes)
     if kind is None or kind.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         return (), f'volume of persistentvolumeclaim "{name}"'
-    return (
-        tuple(
-            NodeTerm(
-                expressions=tuple(
-                    Expression(key=label.key, operator="In", values=tuple(sorted(label.values)))
-                    for label in term.match_label_expressions
-                )
+    return _delayed(name, claim, kind, around.free)
+
+
+def _delayed(
+    name: str, claim: PersistentVolumeClaim, kind: StorageClass, free: FreeVolumes
+) -> tuple[tuple[NodeTerm, ...], str]:
+    """Give where a claim may go whose volume waits for its pod; where it is being made already, only there."""
+    chosen = claim.metadata.annotations.get(SELECTED_NODE)
+    if chosen:
+        return (NodeTerm(fields=(Expression(key="metadata.name", operator="In", values=(chosen,)),)),), ""
+    ready = candidates(claim, kind.metadata.name, free)
+    places = [places_of(volume) for volume in ready]
+    there = () if () in places else tuple(sorted({term for terms in places for term in terms}, key=repr))
+    if kind.provisioner == NO_PROVISIONER:
+        return there, "" if ready else f'free volume for persistentvolumeclaim "{name}"'
+    allowed = tuple(
+        NodeTerm(
+            expressions=tuple(
+                Expression(key=label.key, operator="In", values=tuple(sorted(label.values)))
+                for label in term.match_label_expressions
             )
-            for term in kind.allowed_topologies
-        ),
-        "",
+        )
+        for term in kind.allowed_topologies
     )
+    return (() if () in places or not allowed else (*allowed, *there)), ""
 
 
-def _class_of(claim: PersistentVolumeClaim, around: Surroundings) -> StorageClass | None:
+def class_of(claim: PersistentVolumeClaim, classes: Mapping[str, StorageClass]) -> StorageClass | None:
+    """Give a claim's storage class, which is the cluster's default where it names none."""
     name = claim.spec.storage_class_name
     if name is not None:
-        return around.storage_classes.get(name)
+        return classes.get(name)
     defaults = (
-        kind
-        for _, kind in sorted(around.storage_classes.items())
-        if kind.metadata.annotations.get(DEFAULT_CLASS) == "true"
+        kind for _, kind in sorted(classes.items()) if kind.metadata.annotations.get(DEFAULT_CLASS) == "true"
     )
     return next(defaults, None)

@@ -28,10 +28,11 @@ DEFAULT_GRACE_S: Final = 30
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A bind that was decided and does not show in the API yet."""
+    """A bind that was decided and does not show in the API yet; `devices`: what its claims get, as in `plan.Bind`."""
 
     node: str
     gpus: tuple[str, ...] = ()
+    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
     zones: ZoneAmounts = ()
 
 
@@ -78,7 +79,7 @@ def task_of(
     Raises: ValueError for a quantity, an annotation or a label that cannot be read.
     """
     meta, spec = pod.metadata, pod.spec
-    names, unmade = _claims(pod)
+    names, unmade = claims_of(pod)
     constraints = constraints_of(pod, around)
     if unmade:
         missing = (*constraints.missing, *(f'resourceclaim "{name}"' for name in unmade))
@@ -122,7 +123,7 @@ def _order(label: str) -> int:
         return 0
 
 
-def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def claims_of(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give the ids of a pod's claims, and the names of those that are still to be made from their template."""
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     found, unmade = [], []

@@ -19,7 +19,7 @@ from controller.scheduler.health import node_of
 from controller.scheduler.model import Job, Queue, Settings, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
-from controller.scheduler.nodes import Device, Gpu, Node, NumaTopology, PartHealth
+from controller.scheduler.nodes import Claim, Device, Gpu, Node, NumaTopology, PartHealth
 from controller.scheduler.numa_objects import topology_of
 from controller.scheduler.plan import Promise
 from controller.scheduler.pod_constraints import Surroundings
@@ -117,6 +117,9 @@ class _Builder:
         self._pods = sorted(objects.pods, key=name_of)
         self._status = {
             name_of(pod): status_of(pod, now, options.stuck_after, options.binding.get(name_of(pod)))
+        self._given = {
+            claim: devices for one in options.binding.values() for claim, devices in one.devices if devices
+        }
             for pod in self._pods
         }
 
@@ -146,7 +149,9 @@ class _Builder:
             others=tuple(self._others(others, names, held)),
             topologies=topologies_of(self._objects.topologies),
             devices=devices,
-            claims=tuple(claim_of(claim, classes) for _, claim in sorted(self._claims.items())),
+            claims=tuple(
+                self._claimed(claim_of(claim, classes)) for _, claim in sorted(self._claims.items())
+            ),
             suspected=self._options.suspected,
             reserved_for=self._options.reserved_for,
             promises=self._options.promises,
@@ -158,6 +163,11 @@ class _Builder:
 
     def _read(self, kind: str, name: str, make: Callable[[], T]) -> Iterator[T]:
         try:
+    def _claimed(self, claim: Claim) -> Claim:
+        """Give a claim with the devices of a bind under way, which its status does not show yet."""
+        given = () if claim.devices else self._given.get(claim.id, ())
+        return msgspec.structs.replace(claim, devices=given) if given else claim
+
             yield make()
         except ValueError as error:
             self.problems.append(f"{kind} {name}: {error}")

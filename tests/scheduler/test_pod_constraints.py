@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.scheduler.pod_constraints import NOBODY, NOWHERE, Surroundings, constraints_of
+from controller.scheduler.pod_constraints import NOWHERE, Surroundings, constraints_of
 from controller.scheduler.requests import (
     ANYWHERE,
     Constraints,
@@ -15,6 +15,7 @@ from controller.scheduler.requests import (
     Spread,
     Toleration,
 )
+from controller.scheduler.selectors import NOBODY
 from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.scheduler.kube_words import pod
 
@@ -209,4 +210,81 @@ def test_volumes(
 ) -> None:
     """Volumes bind a pod to their nodes; what is not there keeps it waiting."""
     found = constraints_of(pod(spec={"volumes": [{"name": "data", **volume}]}), around())
+    assert (found.volumes, found.missing) == (places, missing)
+
+
+AT_N1 = NodeTerm(fields=(Expression(key="metadata.name", operator="In", values=("n1",)),))
+
+
+def waiting(
+    provisioner: str, *volumes: dict[str, Any], node: str = "", zones: tuple[str, ...] = ()
+) -> Surroundings:
+    """Give a claim that waits for its first consumer, and the free volumes of its class."""
+    annotations = {"volume.kubernetes.io/selected-node": node} if node else {}
+    terms = [{"matchLabelExpressions": [{"key": "zone", "values": zones}]}] if zones else []
+    made = {
+        "metadata": {"name": "local"},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": terms,
+    }
+    meta = {"name": "late", "namespace": "team", "uid": "1", "annotations": annotations}
+    claim = {"metadata": meta, "spec": {"storageClassName": "local"}}
+    return Surroundings(
+        volume_claims={"team/late": msgspec.convert(claim, PersistentVolumeClaim)},
+        storage_classes={"local": msgspec.convert(made, StorageClass)},
+        volumes={
+            str(index): msgspec.convert(
+                {
+                    "metadata": {"name": str(index)},
+                    "spec": {"storageClassName": "local", **spec},
+                    "status": {"phase": "Available"},
+                },
+                PersistentVolume,
+            )
+            for index, spec in enumerate(volumes)
+        },
+    )
+
+
+NO = "kubernetes.io/no-provisioner"
+IN_A = {"nodeAffinity": {"required": IN_ZONE}}
+C_ONLY = NodeTerm(expressions=(Expression(key="zone", operator="In", values=("c",)),))
+
+
+@pytest.mark.parametrize(
+    ("around", "places", "missing"),
+    [
+        pytest.param(
+            waiting(NO),
+            (),
+            ('free volume for persistentvolumeclaim "late"',),
+            id="no volume, nobody makes one",
+        ),
+        pytest.param(waiting(NO, IN_A, IN_A), HERE, (), id="where the free volumes are"),
+        pytest.param(waiting(NO, IN_A, {}), (), (), id="a free volume that is reached from everywhere"),
+        pytest.param(
+            waiting(NO, {**IN_A, "claimRef": {"namespace": "team", "name": "late", "uid": "1"}}),
+            HERE,
+            (),
+            id="where the volume is that was reserved for it",
+        ),
+        pytest.param(waiting("disk.example.com", IN_A), (), (), id="made anywhere"),
+        pytest.param(
+            waiting("disk.example.com", IN_A, zones=("c",)),
+            ((C_ONLY, *HERE[0]),),
+            (),
+            id="made where it may be, or where one is",
+        ),
+        pytest.param(
+            waiting("disk.example.com", IN_A, node="n1"), ((AT_N1,),), (), id="being made for a node already"
+        ),
+    ],
+)
+def test_volumes_that_wait_for_their_pod(
+    around: Surroundings, places: tuple[tuple[NodeTerm, ...], ...], missing: tuple[str, ...]
+) -> None:
+    """A claim that waits for its first consumer sends the pod to where its volume can be."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "late"}}
+    found = constraints_of(pod(spec={"volumes": [volume]}), around)
     assert (found.volumes, found.missing) == (places, missing)

@@ -14,7 +14,7 @@ from controller.scheduler.nodes import PartHealth
 from controller.scheduler.plan import Promise
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Objects, Options, build
-from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import ClaimSpec, ClaimStatus, DeviceClass, ResourceClaim, ResourceSlice, SliceDevice
 from kube.scheduling import PodGroup, PriorityClass, Topology
 from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
 from tests.scheduler.object_words import GROUP, HALF, ONE_GPU, RUNNING, built, group, only, queue, reservation
@@ -264,6 +264,73 @@ def test_claims_of_a_pod() -> None:
     assert (task.request.claims, task.request.dra_gpus) == (("team/two",), 2)
     assert task.constraints.missing == ('resourceclaim "b"',)
     assert snapshot.claims[0].reserved_for == ("team/p1",)
+
+
+def test_devices_of_a_bind_under_way_are_taken() -> None:
+    """Until its claim's status shows them; then the status counts."""
+    binding = {"team/p1": Binding(node="n1", devices=(("team/two", (f"{DRIVER}/n1/gpu-0",)),))}
+    claims = [{"name": "a", "resourceClaimName": "two"}]
+    waiting = pod(meta=GROUP, spec={"resourceClaims": claims})
+    snapshot = built(waiting, options=Options(binding=binding), **device_objects())
+    assert snapshot.claims[0].devices == (f"{DRIVER}/n1/gpu-0",)
+    objects = device_objects()
+    results = [{"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu-1"}]
+    status = msgspec.convert({"allocation": {"devices": {"results": results}}}, ClaimStatus)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], status=status),)
+    snapshot = built(waiting, options=Options(binding=binding), **objects)
+    assert snapshot.claims[0].devices == (f"{DRIVER}/n1/gpu-1",)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param({"consumesCounters": [{"counterSet": "gpu-0"}]}, id="a part of a larger one"),
+        pytest.param({"bindingConditions": ["attached"]}, id="one that has to be attached first"),
+        pytest.param(
+            {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}},
+            id="one of which claims take amounts",
+        ),
+    ],
+)
+def test_a_device_that_nobody_here_counts_is_given_to_nobody(device: dict[str, Any]) -> None:
+    """Rather than given away twice."""
+    objects = device_objects()
+    (piece,) = objects["slices"]
+    odd = msgspec.convert({"name": "odd", **device}, SliceDevice)
+    spec = msgspec.structs.replace(piece.spec, devices=(*piece.spec.devices, odd))
+    objects["slices"] = (msgspec.structs.replace(piece, spec=spec),)
+    assert len(built(**objects).devices) == len(built(**device_objects()).devices)
+
+
+@pytest.mark.parametrize(
+    ("requests", "why"),
+    [
+        pytest.param(
+            [
+                {"name": name, "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
+                for name in ("a", "b")
+            ],
+            "resourceclaim has more than one request of mode All, which is not supported",
+            id="all of them, twice",
+        ),
+        pytest.param(
+            [
+                {
+                    "name": "a",
+                    "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": "1Gi"}}},
+                }
+            ],
+            "request a asks for amounts of a device's capacity: not supported",
+            id="an amount of a device",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_served_says_so(requests: list[Any], why: str) -> None:
+    """It waits."""
+    objects = device_objects()
+    spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], spec=spec),)
+    assert built(**objects).claims[0].why_not == why
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ class Assumed:
     def bindings(self) -> Mapping[str, Binding]:
         """Give what a snapshot is told."""
         return {
-            task: Binding(node=held.bind.node, gpus=held.bind.gpus, zones=held.bind.zones)
+            task: Binding(
+                node=held.bind.node, gpus=held.bind.gpus, devices=held.bind.devices, zones=held.bind.zones
+            )
             for task, held in self._binds.items()
         }
 

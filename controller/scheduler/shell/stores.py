@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from controller.scheduler.shell.claim_allocation import node_of_claim, node_of_slice
 from controller.scheduler.shell.meaning import meaning_of_node, meaning_of_pod
 from kube import paths
 from kube.api import Api, ApiError, NotFound
@@ -52,8 +53,8 @@ class Stores:
         self.policies: Store[RemediationPolicy] = Store()
         self.remediations: Store[Remediation] = Store(index=lambda one: one.spec.node_name)
         self.device_classes: Store[DeviceClass] = Store()
-        self.claims: Store[ResourceClaim] = Store()
-        self.slices: Store[ResourceSlice] = Store()
+        self.claims: Store[ResourceClaim] = Store(index=node_of_claim)
+        self.slices: Store[ResourceSlice] = Store(index=node_of_slice)
         self.node_topologies: Store[NodeResourceTopology] = Store()
         self._wake = wake
         self._scheduler_name = scheduler_name

@@ -1,0 +1,207 @@
+"""What is written into a ResourceClaim that gets its devices, and whether these may still be given. Pure.
+
+Source: Kubernetes 1.37, resource.k8s.io/v1, AllocationResult, and what its own scheduler writes: one result for each device
+with the name of the request that asked for it and the taints that it tolerates; the configuration of the class and of the
+claim, which the driver reads from there alone; the node, as a selector of its name.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from controller.scheduler.claim_objects import tolerations_of
+from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
+from kube.devices import (
+    AllocatedDevice,
+    ClaimRequest,
+    DeviceClass,
+    ExactRequest,
+    ResourceClaim,
+    ResourceSlice,
+    SliceDevice,
+)
+from kube.timestamps import rfc3339
+from kube.types import Pod
+
+Asked = tuple[tuple[ClaimRequest, str], ...]
+"""Devices by id, each with the request that it was given to."""
+
+
+def id_of(device: AllocatedDevice) -> str:
+    """Name a device as plans do: driver/pool/name."""
+    return f"{device.driver}/{device.pool}/{device.device}"
+
+
+def devices_held(claim: ResourceClaim) -> tuple[str, ...]:
+    """Give the devices that a claim was allocated, by id."""
+    allocation = claim.status.allocation
+    return () if allocation is None else tuple(map(id_of, allocation.devices.results))
+
+
+def devices_kept(claim: ResourceClaim) -> frozenset[str]:
+    """Give those of them that nobody else may have besides."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return frozenset()
+    return frozenset(
+        id_of(one) for one in allocation.devices.results if not one.share_id and not one.admin_access
+    )
+
+
+def node_of_claim(claim: ResourceClaim) -> str:
+    """Give the node to which an allocated claim's devices belong; "" = none, or not one alone. The key of its store."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return ""
+    for term in allocation.node_selector.node_selector_terms:
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+                return field.values[0]
+    return ""
+
+
+def node_of_slice(piece: ResourceSlice) -> str:
+    """Give the node whose devices a slice lists. The key of its store."""
+    return piece.spec.node_name
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    return any(one.uid == uid for one in claim.status.reserved_for)
+
+
+def offered(slices: Iterable[ResourceSlice]) -> Mapping[str, SliceDevice]:
+    """Give the devices of the newest generation of every pool, by id."""
+    every = tuple(slices)
+    newest: dict[tuple[str, str], int] = {}
+    for one in every:
+        pool = (one.spec.driver, one.spec.pool.name)
+        newest[pool] = max(newest.get(pool, 0), one.spec.pool.generation)
+    return {
+        f"{one.spec.driver}/{one.spec.pool.name}/{device.name}": device
+        for one in every
+        if one.spec.pool.generation == newest[one.spec.driver, one.spec.pool.name]
+        for device in one.spec.devices
+    }
+
+
+def asked_for(claim: ResourceClaim, devices: tuple[str, ...]) -> Asked:
+    """Tell which request each device of a plan is for; they come in the order of the claim's requests.
+
+    Raises: ValueError where there are more or fewer than the claim asks for.
+    """
+    requests = [(one, one.exactly) for one in claim.spec.devices.requests if one.exactly is not None]
+    fixed = sum(exactly.count for _, exactly in requests if exactly.allocation_mode != "All")
+    found: list[tuple[ClaimRequest, str]] = []
+    for request, exactly in requests:
+        count = exactly.count if exactly.allocation_mode != "All" else len(devices) - fixed
+        found += [(request, device) for device in devices[len(found) : len(found) + max(count, 0)]]
+    if len(found) != len(devices) or fixed > len(devices):
+        raise ValueError(f"asks for {fixed} devices, and the plan has {len(devices)} for it")
+    return tuple(found)
+
+
+def already_asked_for(claim: ResourceClaim) -> Asked:
+    """Tell which request each device is for that a claim was allocated; what names no plain request is left out."""
+    allocation = claim.status.allocation
+    requests = {one.name: one for one in claim.spec.devices.requests}
+    results = () if allocation is None else allocation.devices.results
+    return tuple((requests[one.request], id_of(one)) for one in results if one.request in requests)
+
+
+def why_not_devices(asked: Asked, known: Mapping[str, SliceDevice]) -> str:
+    """Say why devices may not be given any more: gone, or tainted since; "" = they may."""
+    for request, identity in asked:
+        device = known.get(identity)
+        if device is None:
+            return f"device {identity} is not offered any more"
+        tolerations = () if request.exactly is None else tolerations_of(request.exactly)
+        for taint in device.taints:
+            if taint.effect in HARD_EFFECTS and not tolerates(
+                tolerations, taint.key, taint.value, taint.effect
+            ):
+                words = f"{taint.key}: {taint.value}" if taint.value else taint.key
+                return f"device {identity} has the untolerated taint {{{words}}}"
+    return ""
+
+
+def why_not_pod(claim: ResourceClaim, pod: Pod) -> str:
+    """Say why a claim is not this pod's: a claim made for one pod is not for the next one of that name."""
+    if claim.metadata.deletion_timestamp is not None:
+        return "is being deleted"
+    made_for = [one for one in claim.metadata.owner_references if one.kind == "Pod" and one.controller]
+    if made_for and made_for[0].uid != pod.metadata.uid:
+        return f"was made for another pod, {made_for[0].name} with uid {made_for[0].uid}"
+    return ""
+
+
+def consumer_of(pod: Pod) -> dict[str, Any]:
+    """Give the entry of `status.reservedFor` for a pod."""
+    return {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
+
+def allocation_of(
+    claim: ResourceClaim,
+    asked: Asked,
+    *,
+    node: str,
+    known: Mapping[str, SliceDevice],
+    classes: Mapping[str, DeviceClass],
+    now: datetime,
+) -> dict[str, Any]:
+    """Give `status.allocation` as JSON."""
+    devices: dict[str, Any] = {"results": [_result(request, identity, known) for request, identity in asked]}
+    config = [*_class_config(claim, classes), *_claim_config(claim)]
+    if config:
+        devices["config"] = config
+    by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {
+        "devices": devices,
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [by_name]}]},
+        "allocationTimestamp": rfc3339(now),
+    }
+
+
+def _result(request: ClaimRequest, identity: str, known: Mapping[str, SliceDevice]) -> dict[str, Any]:
+    driver, _, rest = identity.partition("/")
+    pool, _, name = rest.rpartition("/")
+    made: dict[str, Any] = {"request": request.name, "driver": driver, "pool": pool, "device": name}
+    if request.exactly is not None and request.exactly.tolerations:
+        made["tolerations"] = [_without_empty(one) for one in request.exactly.tolerations]
+    if known[identity].allow_multiple_allocations:
+        made["shareID"] = str(uuid.uuid4())
+    return made
+
+
+def _without_empty(value: msgspec.Struct) -> dict[str, Any]:
+    whole: dict[str, Any] = msgspec.to_builtins(value)
+    return {key: one for key, one in whole.items() if one not in ("", None)}
+
+
+def _class_config(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> list[dict[str, Any]]:
+    """Each class's configuration once, for all the requests of that class."""
+    by_class: dict[str, list[str]] = {}
+    for name, exactly in _exact(claim):
+        by_class.setdefault(exactly.device_class_name, []).append(name)
+    every = len(claim.spec.devices.requests)
+    return [
+        _config("FromClass", [] if len(names) == every else names, config)
+        for class_name, names in by_class.items()
+        if class_name in classes
+        for config in classes[class_name].spec.config
+    ]
+
+
+def _claim_config(claim: ResourceClaim) -> list[dict[str, Any]]:
+    return [_config("FromClaim", config.get("requests"), config) for config in claim.spec.devices.config]
+
+
+def _config(source: str, requests: object, config: Mapping[str, object]) -> dict[str, Any]:
+    made: dict[str, Any] = {key: value for key, value in config.items() if key != "requests"}
+    return {"source": source, **({"requests": requests} if requests else {}), **made}
+
+
+def _exact(claim: ResourceClaim) -> Iterable[tuple[str, ExactRequest]]:
+    return ((one.name, one.exactly) for one in claim.spec.devices.requests if one.exactly is not None)
