@@ -1,0 +1,94 @@
+"""When a write that was refused may be tried again, and what is worth a line in the log. Pure: every method takes `now`.
+
+A refusal that is about rights holds everything of its kind; no answer, or a busy server, holds everything. What is held is
+not kept: its turn comes anew from what is wanted by then. Times are monotonic seconds.
+"""
+
+from typing import Final
+
+from controller.scheduler.shell.status_writes import Kind, Write
+from kube.api import ApiError, Conflict, Forbidden, NotLeader, TooManyRequests, Unauthorized, Unavailable
+
+_KEYS: Final = 20_000
+_ALL: Final = "all"
+_CONFLICT: Final = (0.5, 30.0)
+_INVALID: Final = (10.0, 300.0)
+_RIGHTS: Final = (10.0, 300.0)
+_SERVER: Final = (0.5, 30.0)
+_FOLLOWER_S: Final = 1.0
+
+
+class WriteHolds:
+    """Bounded: past its size the keys whose time comes first are forgotten, which costs an early try."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._refused: dict[Kind, str] = {}
+
+    def may(self, write: Write, now: float) -> bool:
+        """Whether its time has come."""
+        if not self._until:
+            return True
+        names = (_ALL, write.kind.value, _name(write))
+        return all(self._until.get(name, now) <= now for name in names)
+
+    def may_any(self, kind: Kind, now: float) -> bool:
+        """Whether anything of this kind may be written."""
+        return self._until.get(_ALL, now) <= now and self._until.get(kind.value, now) <= now
+
+    def worked(self, write: Write) -> bool:
+        """The server took it. Gives whether its kind was refused until now."""
+        for name in (_ALL, write.kind.value, _name(write)):
+            self._until.pop(name, None)
+            self._failures.pop(name, None)
+        return self._refused.pop(write.kind, None) is not None
+
+    def failed(self, write: Write, error: ApiError, now: float) -> bool:
+        """It was not taken. Gives whether that is news: the first of its kind since the last that worked."""
+        name, (first, longest) = _hold(write, error)
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        wait = min(longest, first * 2.0 ** min(failures, 16))
+        self._until[name] = now + max(wait, min(error.retry_after_s or 0.0, longest))
+        if len(self._until) > _KEYS:
+            self._forget()
+        if isinstance(error, Conflict | NotLeader):
+            return False  # nothing is wrong
+        is_news = write.kind not in self._refused
+        self._refused[write.kind] = type(error).__name__
+        return is_news
+
+    def next_at(self, now: float) -> float | None:
+        """When the next hold ends."""
+        return min((until for until in self._until.values() if until > now), default=None)
+
+    def prune(self, now: float) -> None:
+        """Forget what ended long ago: its back-off starts anew."""
+        gone = [name for name, until in self._until.items() if until < now - 600.0]
+        for name in gone:
+            del self._until[name]
+            self._failures.pop(name, None)
+
+    def _forget(self) -> None:
+        for name in sorted(self._until, key=self._until.__getitem__)[: _KEYS // 10]:
+            del self._until[name]
+            self._failures.pop(name, None)
+
+
+def _name(write: Write) -> str:
+    return f"{write.kind}|{write.key}"
+
+
+def _hold(write: Write, error: ApiError) -> tuple[str, tuple[float, float]]:
+    match error:
+        case NotLeader():
+            return _ALL, (_FOLLOWER_S, _FOLLOWER_S)
+        case Unavailable() | TooManyRequests():
+            return _ALL, _SERVER
+        case Forbidden() | Unauthorized():
+            return write.kind.value, _RIGHTS
+        case Conflict():
+            return _name(write), _CONFLICT
+        case _:
+            return _name(write), _INVALID
