@@ -103,6 +103,9 @@ def settle(tasks: Iterable[TaskState], nodes: dict[str, NodeState], rules: Rules
     for task, node in unknown:
         task.devices = _with_free(task, node, _devices_wanted(task))
         _settle(task, node)
+    for node in nodes.values():
+        if node.spec.probe:
+            node.idle_pods = min(node.idle_pods, 1)
     if rules.believe_device_count:
         for node in nodes.values():
             if node.spec.whole_gpus is not None:

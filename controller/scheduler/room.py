@@ -26,7 +26,7 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
         cpu, memory = cpu + min(node.releasing_cpu, 0), memory + min(node.releasing_memory, 0)
         pods += min(node.releasing_pods, 0)
     if pods < 1:
-        return "Too many pods"
+        return _why_no_pod(node)
     if request.best_effort and not request.asks_for_gpu:
         return None
     if request.cpu_milli > cpu:
@@ -45,6 +45,10 @@ def why_not(request: Request, node: NodeState, later: bool, rules: Rules) -> str
     return _why_not_kind(request, node) or (
         _why_not_shared(request, node, later, rules) if request.is_shared else None
     )
+
+
+def _why_no_pod(node: NodeState) -> str:
+    return node.spec.probe or "Too many pods"
 
 
 def free_gpus(node: NodeState, later: bool, rules: Rules) -> int:
