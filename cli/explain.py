@@ -46,6 +46,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     evicted: int
     blocked: tuple[BlockedPod, ...]
     drain_deadline: datetime | None
+    drain_ends: str = "it escalates"
     notifications: tuple[Notification, ...]
 
 
@@ -169,9 +170,10 @@ def _unreadable(health: NodeHealth | None) -> tuple[str, ...]:
 
 
 def _incident(one: Remediation) -> Incident:
-    """Tell one Remediation. What a drain waited for is news only while it drains."""
+    """Tell one Remediation. What a drain waited for is news only while it drains, or waits on an open node."""
     drain = one.status.drain
-    drains = drain is not None and one.status.phase is Phase.DRAINING
+    drains = drain is not None and one.status.phase in (Phase.DRAINING, Phase.WAITING)
+    only_waits = drain is not None and one.status.phase is Phase.WAITING and drain.urgency != "now"
     return Incident(
         name=one.metadata.name,
         phase=one.status.phase.value,
@@ -188,6 +190,7 @@ def _incident(one: Remediation) -> Incident:
         evicted=drain.evicted if drain else 0,
         blocked=drain.blocked if drain and drains else (),
         drain_deadline=drain.deadline if drain and drains and drain.finished_at is None else None,
+        drain_ends="a page says so" if only_waits else "it escalates",
         notifications=one.status.notifications,
     )
 

@@ -116,7 +116,9 @@ def _drain(incident: Incident, now: datetime) -> list[str]:
     lines = [f"{incident.evicted} pods evicted"] if incident.evicted else []
     if incident.drain_deadline is not None:
         left = max(0, int((incident.drain_deadline - now).total_seconds()))
-        lines.append(f"deadline {clock_time(incident.drain_deadline)}, {left} s left, then it escalates")
+        lines.append(
+            f"deadline {clock_time(incident.drain_deadline)}, {left} s left, then {incident.drain_ends}"
+        )
     return lines + [f"waits for {b.namespace}/{b.name}: {b.why}" for b in incident.blocked]
 
 

@@ -19,8 +19,9 @@ from controller.gpu_reset import RESET_GPU
 from controller.incident import SUCCEEDED, clock, holds, is_open, last_repair, validations_since
 from controller.intake import UNGOVERNED, case_of, with_deliveries
 from controller.ownership import Cordon, cordon_of
-from controller.phases_contain import quarantine, quarantined, suspected
+from controller.phases_contain import quarantine, quarantined
 from controller.phases_drain import draining
+from controller.phases_narrow import suspected, waiting
 from controller.phases_repair import repairing
 from controller.phases_reset import owed, put_back
 from controller.phases_return import escalated, revalidating
@@ -135,8 +136,10 @@ def pause_until(failure: Failure) -> datetime:
 def _phase(case: Case) -> Move:
     phase = case.status.phase
     match phase:
-        case Phase.SUSPECTED | Phase.WAITING:  # Waiting comes with narrow containment
+        case Phase.SUSPECTED:
             return suspected(case)
+        case Phase.WAITING:
+            return waiting(case)
         case Phase.QUARANTINED:
             return quarantined(case)
         case Phase.DRAINING:

@@ -17,6 +17,7 @@ import msgspec
 from controller.breaker import NO_BURST, Burst
 from controller.incident import is_open, running
 from controller.terms import Terms
+from kube.policy import Containment
 from kube.remediation import Phase, Remediation
 
 BUDGET = "budget"
@@ -78,7 +79,7 @@ class Pool:
             if repair is not None:
                 self.out.add(node)
                 self.repairing[node] = Place(since=repair.started_at, incident=one.metadata.name)
-            if is_open(one) and one.status.phase in CONTAINED:
+            if is_open(one) and one.status.phase in CONTAINED and not self._is_left_open(one):
                 self.out.add(node)
                 self.ours.add(node)
                 if one.status.phase in _HOLDS_A_PLACE:
@@ -166,6 +167,12 @@ class Pool:
             by=BUDGET,
             why=f"budget: pool {self.name} is at its limit of {self.terms.max_unavailable.text} out of service",
         )
+
+    def _is_left_open(self, one: Remediation) -> bool:
+        """Tell an incident that came to a person, or to a proof, while its node was left in service."""
+        if self.terms.containment is not Containment.NARROW or one.status.before is not None:
+            return False
+        return one.status.phase in (Phase.ESCALATED, Phase.REVALIDATING)
 
     def _hold(self, node: str, hold: Hold) -> Hold:
         self.held.add(node)

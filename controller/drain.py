@@ -45,19 +45,24 @@ class Class(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods that still hold a node, by fate, each list in a fixed order."""
+    """The pods that still hold a node, by fate, each list in a fixed order.
+
+    `doubt` says why there may be others: then it is not empty either.
+    """
 
     evict: tuple[Pod, ...] = ()
     going: tuple[Pod, ...] = ()
     blocked: tuple[BlockedPod, ...] = ()
+    doubt: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.evict or self.going or self.blocked)
+        return bool(self.evict or self.going or self.blocked or self.doubt)
 
     def names(self, most: int = 3) -> str:
         """Name what is left for people."""
         words = [f"{b.namespace}/{b.name} ({b.why})" for b in self.blocked]
         words += [f"{p.metadata.namespace}/{p.metadata.name}" for p in (*self.evict, *self.going)]
+        words += [self.doubt] if self.doubt else []
         more = len(words) - most
         return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -9,12 +9,13 @@ from controller import guards
 from controller.advance import advance, move_of
 from controller.assess import name_parts
 from controller.case import Case, Move
-from controller.drain import left_on
 from controller.gpu_reset import RESET_GPU
 from controller.incident import BadMark, clock, last_repair, read_mark
 from controller.intake import case_of
+from controller.narrow import why_cordon
 from controller.opening import open_incident
-from controller.phases_drain import next_rung
+from controller.phases_drain import left_in, next_rung
+from controller.phases_narrow import left_open
 from controller.phases_return import said_repaired
 from controller.plan import plan
 from controller.steps import (
@@ -193,6 +194,8 @@ def _told(step: WriteSpec, case: Case) -> str:
 def _outlook(case: Case) -> list[str]:
     """Say what the phase leads to, and which limit would hold it."""
     phase = case.status.phase
+    if phase is Phase.WAITING or (phase is Phase.SUSPECTED and case.due and not why_cordon(case)):
+        return _while_open(case)
     if phase is Phase.SUSPECTED and case.live:
         hold, _ = guards.hold_quarantine(case)
         return [f"Then: quarantine{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]
@@ -223,11 +226,28 @@ def _outlook(case: Case) -> list[str]:
     return []
 
 
+def _while_open(case: Case) -> list[str]:
+    """Say who has what is ill, and what comes once nobody has it."""
+    lines = [
+        "The node is open: the scheduler keeps off it what the fault takes away, and nothing was changed on it."
+    ]
+    if why := why_cordon(case) if case.due else "":
+        return [*lines, f"Then: the cordon, since {why}."]
+    if not case.survey.fleet.pods_synced:
+        return [*lines, "Who has what is ill is not known here."]
+    rung = next_rung(case)
+    if left := left_open(case):
+        lines.append(f"Waited for: {left.names(_NAMES)}.")
+    then = "a person" if rung is None or case.person is not None else f"the cordon and {rung.repair}"
+    hold, _ = guards.hold_readiness(case)
+    return [*lines, f"Then: {then}{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]
+
+
 def _still_there(case: Case) -> str:
     fleet = case.survey.fleet
     if not fleet.pods_synced:
         return "Which pods are still on the node is not known here."
-    left = left_on(case.node_name, case.terms, fleet, case.now)
+    left = left_in(case)
     return (
         f"Still on the node: {left.names(_NAMES)}."
         if left

@@ -7,13 +7,13 @@ was decided on, and the server refuses it on any other.
 
 from datetime import datetime
 
-from controller import drain
 from controller.assess import key
 from controller.budget import Hold, Place, place_of
 from controller.case import DRILL, EVIDENCE, MODE, OWNER, PODS, POLICY, WAIT, WORKLOAD, Case
 from controller.gpu_reset import RESET_GPU, why_not_quiet, why_not_reset
 from controller.incident import BadMark, clock, holds, last_repair, read_mark
 from controller.intake import case_of
+from controller.narrow import left_for, sick_gpus, why_cordon
 from controller.ownership import Cordon, cordon_of
 from controller.survey import Survey, survey
 from controller.view import Fleet
@@ -24,6 +24,14 @@ from kube.remediation import CANCEL, WORKLOAD_ACKNOWLEDGED, Attempt, Phase, Reme
 
 def hold_quarantine(case: Case) -> tuple[Hold | None, datetime | None]:
     """Say why the node may not be taken out, and when the answer may change by the clock alone."""
+    hold, until = hold_containment(case)
+    if hold is None and case.pool is not None:
+        hold = case.pool.why_not_quarantine(case.node_name, takes_node=case.takes_node)
+    return hold, until
+
+
+def hold_containment(case: Case) -> tuple[Hold | None, datetime | None]:
+    """Say why nothing may be done for this incident, not even what takes nothing out; and when that may change."""
     hold = _hold_by_others(case) or _hold_by_mark(case) or _hold_by_evidence(case, fresh=False)
     if hold is not None:
         return hold, None
@@ -32,10 +40,17 @@ def hold_quarantine(case: Case) -> tuple[Hold | None, datetime | None]:
         return Hold(by=WAIT, why=f"{case.what()}: the policy waits until {clock(until)}"), until
     if case.terms.mode is Mode.OBSERVE:
         return Hold(by=MODE, why=f"mode Observe: {would(case)}"), None
-    hold = _hold_by_evidence(case, fresh=True)
+    return _hold_by_evidence(case, fresh=True), None
+
+
+def hold_readiness(case: Case) -> tuple[Hold | None, datetime | None]:
+    """Say why an open node is not taken out for its repair yet: it works on until the repair may follow at once."""
+    hold, until = hold_quarantine(case)
+    if hold is None:
+        hold = hold_drain(case, None)
     if hold is None and case.pool is not None:
-        hold = case.pool.why_not_quarantine(case.node_name, takes_node=case.takes_node)
-    return hold, None
+        hold = case.pool.why_not_repair(case.node_name, None)
+    return hold, until
 
 
 def hold_drain(case: Case, place: Place | None) -> Hold | None:
@@ -61,8 +76,8 @@ def hold_eviction(case: Case) -> Hold | None:
     return hold
 
 
-def hold_repair(case: Case, attempt: Attempt | None) -> Hold | None:
-    """Say why no repair may start, or be submitted where its `attempt` is already written down."""
+def hold_repair(case: Case, attempt: Attempt | None, repair: str = "") -> Hold | None:
+    """Say why no repair may start, or be submitted where its `attempt` is already written down, else by its name."""
     hold = hold_drain(case, place_of(case.remediation))
     if hold is not None:
         return hold
@@ -77,7 +92,7 @@ def hold_repair(case: Case, attempt: Attempt | None) -> Hold | None:
     fleet = case.survey.fleet
     if not fleet.pods_synced:
         return Hold(by=PODS, why="the pods of the node are not known yet")
-    left = drain.left_on(case.node_name, case.terms, fleet, case.now)
+    left = left_for(case, repair if attempt is None else attempt.kind)
     if left:
         return Hold(by=PODS, why=f"pods are on the node again: {left.names()}")
     if case.pool is None:
@@ -88,12 +103,23 @@ def hold_repair(case: Case, attempt: Attempt | None) -> Hold | None:
 
 def would(case: Case) -> str:
     """Say what Enforce would do."""
+    if not why_cordon(case):
+        return _would_narrow(case)
     person = case.person
     ladder = ", then ".join(dict.fromkeys(rung.repair for rung in case.ladder))
     if person is not None or not ladder:
         return f"would cordon the node for {case.what()} and hand it to a person"
     how = "drain it" if any(f.urgency == "now" for f in case.due) else "wait until it is idle"
     return f"would cordon the node for {case.what()}, {how}, {ladder}, and revalidate"
+
+
+def _would_narrow(case: Case) -> str:
+    gpus = sick_gpus(case)
+    how = f"evict the pods on {', '.join(gpus)}" if gpus else "wait until what is ill is idle"
+    ladder = ", then ".join(dict.fromkeys(rung.repair for rung in case.ladder))
+    if case.person is not None or not ladder:
+        return f"would leave the node open for {case.what()}, and hand it to a person"
+    return f"would leave the node open for {case.what()}, {how}, cordon it for {ladder}, and revalidate"
 
 
 def _hold_by_others(case: Case) -> Hold | None:
@@ -150,12 +176,27 @@ def _hold_by_workload(case: Case) -> Hold | None:
 def why_not_evict(
     fleet: Fleet, remediation: Remediation, now: datetime, looked: Survey | None = None
 ) -> str | None:
-    """Say why no pod must be evicted for this incident now, or None."""
-    case = _case(fleet, remediation, now, looked, Phase.DRAINING)
+    """Say why no pod must be evicted for this incident now, or None.
+
+    In Waiting the node is open and stays so: who had a sick GPU when that was decided has it for as long as it lives.
+    """
+    waits = remediation.status.phase is Phase.WAITING
+    case = _case(fleet, remediation, now, looked, Phase.WAITING if waits else Phase.DRAINING)
     if isinstance(case, str):
         return case
+    if waits:
+        return why_not_evict_narrowly(case)
     hold = _hold_by_cordon(case) or hold_eviction(case)
     return None if hold is None else hold.why
+
+
+def why_not_evict_narrowly(case: Case) -> str | None:
+    """Say why the pods of sick GPUs may not be evicted from an open node now, or None."""
+    if (hold := hold_drain(case, None)) is not None:
+        return hold.why
+    if why := why_cordon(case):
+        return f"the node is to be cordoned first: {why}"
+    return None if sick_gpus(case) else "no GPU is out whose repair may cost running work"
 
 
 def why_not_repair(

@@ -16,27 +16,33 @@ from kube.policy import Mode, TaintUse
 from kube.remediation import DrainRecord, NodeBefore, Phase
 
 
-def suspected(case: Case) -> Move:
+def suspected(case: Case, because: str = "") -> Move:
     """Wait until the node may be taken out; end where the fault goes away before that."""
     if case.gone:
-        return _cleared(case)
+        return cleared(case)
     hold, recheck_at = guards.hold_quarantine(case)
     if hold is not None:
         return case.hold(hold, recheck_at)
+    return take_out(case, because)
+
+
+def take_out(case: Case, because: str = "", **changes: object) -> Move:
+    """Decide the cordon; `because` is what has to be said beside the fault."""
     if case.pool is not None:
         case.pool.take_out(case.node_name)
-    before = _before(case)
+    beside = f" ({because})" if because else ""
     return case.enter(
         Phase.QUARANTINED,
-        f"{case.what()}: the node takes no new work",
-        page=f"{case.node_name}: {case.what()}; the node is quarantined",
-        before=before,
+        f"{case.what()}: the node takes no new work{beside}",
+        page=f"{case.node_name}: {case.what()}; the node is quarantined{beside}",
+        before=before_of(case),
+        **changes,
     )
 
 
 def quarantined(case: Case) -> Move:
     """Cordon, then go on to the drain, or to a person."""
-    if not holds(case.node, case.name) and not _was_applied(case):
+    if is_untouched(case):
         return _contain(case)
     if case.gone:
         return revalidate(case)
@@ -61,7 +67,12 @@ def start_drain(case: Case) -> Move:
         if urgent
         else f"running work is waited for, until {clock(deadline)} at the latest"
     )
-    record = DrainRecord(started_at=case.now, deadline=deadline, urgency="now" if urgent else "when-idle")
+    record = DrainRecord(
+        started_at=case.now,
+        deadline=deadline,
+        urgency="now" if urgent else "when-idle",
+        parts=case.status.drain.parts if case.status.drain is not None else (),
+    )
     return case.enter(Phase.DRAINING, message, drain=record)
 
 
@@ -110,7 +121,8 @@ def stay_held(case: Case, hold: Hold) -> Move:
     return Move(status=move.status, recheck_at=case.now + case.terms.drain_deadline - waited)
 
 
-def _cleared(case: Case) -> Move:
+def cleared(case: Case) -> Move:
+    """End an incident that changed nothing, once its fault has been away for long enough."""
     since = case.gone_since or case.now
     until = since + settle_time(case.survey.remediations.get(case.node_name, ()), case.now)
     if case.now < until:
@@ -124,18 +136,39 @@ def _was_applied(case: Case) -> bool:
     return before is not None and before.applied_at is not None
 
 
+def gone(case: Case) -> Move:
+    """End an incident that changed nothing on its node; where pods were evicted for it, a proof comes first."""
+    drain = case.status.drain
+    if drain is None or not drain.evicted:
+        return cleared(case)
+    return case.enter(
+        Phase.REVALIDATING,
+        f"{case.what()} is reported as gone before any repair: the node is proven, since pods were evicted for it",
+    )
+
+
 def _contain(case: Case) -> Move:
     if case.gone:
-        return _cleared(case)
+        return gone(case)
     hold, recheck_at = guards.hold_quarantine(case)
     if hold is not None:
         return case.hold(hold, recheck_at)
-    before, known = _before(case), case.status.before
+    return put_mark(case, f"{case.what()}: the node takes no new work")
+
+
+def is_untouched(case: Case) -> bool:
+    """Tell an incident that has changed nothing on its Node yet."""
+    return not holds(case.node, case.name) and not _was_applied(case)
+
+
+def put_mark(case: Case, message: str) -> Move:
+    """Write down what the Node looks like, then put cordon, taint and mark on it."""
+    before, known = before_of(case), case.status.before
     if known is None or known.unschedulable != before.unschedulable:
         # Somebody cordoned or uncordoned in between: what they did is what has to be found again.
         corrected = msgspec.structs.replace(case.status, before=before)
         return case.with_status(corrected).go_on(corrected.message)
-    return case.go_on(f"{case.what()}: the node takes no new work", quarantine(case, known))
+    return case.go_on(message, quarantine(case, known))
 
 
 def quarantine(case: Case, before: NodeBefore) -> Quarantine:
@@ -149,7 +182,7 @@ def quarantine(case: Case, before: NodeBefore) -> Quarantine:
     )
 
 
-def _before(case: Case) -> NodeBefore:
+def before_of(case: Case) -> NodeBefore:
     """Say what the node looks like and what is going to be changed.
 
     A mark whose Remediation somebody deleted still holds the truth about the time before it.

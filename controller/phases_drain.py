@@ -12,10 +12,11 @@ import msgspec
 from controller import guards
 from controller.budget import Hold, Place, place_of
 from controller.case import EVIDENCE, PODS, Case, Move
-from controller.drain import Left, Round, accepted, left_on, next_round, shown, stuck_at
+from controller.drain import Left, Round, accepted, next_round, shown, stuck_at
 from controller.gpu_clients import to_stop
 from controller.gpu_reset import RESET_GPU, targets, why_not_reset
 from controller.incident import REFUSED, clock, next_number, repairs, with_attempt
+from controller.narrow import left_for
 from controller.phases_contain import escalate, revalidate, start_drain, stay_held, why_a_person
 from controller.steps import Evict
 from controller.terms import RungTerms
@@ -39,17 +40,24 @@ def draining(case: Case) -> Move:
     fleet = case.survey.fleet
     if not fleet.pods_synced:
         return case.go_on("the pods of the node are not known yet")
-    left = left_on(case.node_name, case.terms, fleet, case.now)
+    left = left_in(case)
     if not left:
         return _drained(_counted(case, record))
     if case.status.held_by or record.finished_at is not None:
         return _resumed(case, record)
+    return emptying(case, record, left)
+
+
+def left_in(case: Case) -> Left:
+    """Give what stands in the way of the next repair."""
+    rung = next_rung(case)
+    return left_for(case, rung.repair if rung is not None else "")
+
+
+def emptying(case: Case, record: DrainRecord, left: Left, waits_for: str = "") -> Move:
+    """Evict, or wait, until the deadline; `waits_for` says what it is about where that is not all that runs."""
     if case.now >= record.deadline:
         return escalate(case, f"the drain did not end by {clock(record.deadline)}: {left.names()}")
-    return _emptying(case, record, left)
-
-
-def _emptying(case: Case, record: DrainRecord, left: Left) -> Move:
     evicting = record.urgency == "now"
     this = next_round(left, case.survey.fleet, case.now) if evicting else Round()
     blocked = shown(left, this.refused)
@@ -59,6 +67,8 @@ def _emptying(case: Case, record: DrainRecord, left: Left) -> Move:
     if blocked:
         first = blocked[0]
         message = f"held up by {first.namespace}/{first.name} ({first.why}), until {until} at the latest"
+    elif waits_for:
+        message = f"{waits_for}, until {until} at the latest"
     elif evicting:
         message = f"running pods are evicted, until {until} at the latest"
     else:
@@ -81,12 +91,17 @@ def _emptying(case: Case, record: DrainRecord, left: Left) -> Move:
 
 
 def _resumed(case: Case, record: DrainRecord) -> Move:
-    """Go on after a hold, or after pods came back to a drained node: the time that passed in between does not count."""
+    """Go on after a hold, or after pods came back to a drained node."""
+    longer = extended(case, record)
+    case = case.with_status(msgspec.structs.replace(case.status, drain=longer))
+    return case.go_on(f"the drain goes on, until {clock(longer.deadline)} at the latest")
+
+
+def extended(case: Case, record: DrainRecord) -> DrainRecord:
+    """Move the deadline by the time since the hold began, or since the node was empty: it does not count."""
     since = case.status.held_since or record.finished_at or case.now
-    extended = record.deadline + max(case.now - since, timedelta(0))
-    resumed = msgspec.structs.replace(record, deadline=extended, finished_at=None)
-    case = case.with_status(msgspec.structs.replace(case.status, drain=resumed))
-    return case.go_on(f"the drain goes on, until {clock(extended)} at the latest")
+    deadline = record.deadline + max(case.now - since, timedelta(0))
+    return msgspec.structs.replace(record, deadline=deadline, finished_at=None)
 
 
 def _drained(case: Case) -> Move:
@@ -102,7 +117,7 @@ def begin_repair(case: Case) -> Move:
     rung = next_rung(case)
     if rung is None and case.due:
         return escalate(case, f"{_tried(case)} and the ladder has no other")
-    hold = guards.hold_repair(case, None)
+    hold = guards.hold_repair(case, None, rung.repair if rung is not None else "")
     if hold is not None:
         return stay_held(case, hold) if hold.by != PODS else case.hold(hold)
     if rung is None:

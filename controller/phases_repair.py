@@ -21,12 +21,11 @@ from controller.attempts import (
     withdrawn_by_boot,
 )
 from controller.case import Case, Move
-from controller.drain import left_on
 from controller.gpu_reset import RESET_GPU
 from controller.incident import FAILED, SUCCEEDED, clock, last_repair
 from controller.last_words import last_words
 from controller.phases_contain import escalate, revalidate, start_drain, why_a_person
-from controller.phases_drain import begin_repair
+from controller.phases_drain import begin_repair, left_in
 from controller.phases_reset import resetting
 from controller.survey import is_ready
 from kube.remediation import Attempt, Phase
@@ -58,7 +57,7 @@ def _next(case: Case) -> Move:
     if hand_over := why_a_person(case):
         return escalate(case, hand_over)
     fleet = case.survey.fleet
-    if fleet.pods_synced and left_on(case.node_name, case.terms, fleet, case.now):
+    if fleet.pods_synced and left_in(case):
         return start_drain(case)
     return begin_repair(case)
 

@@ -24,8 +24,9 @@ from controller.incident import (
     with_attempt,
 )
 from controller.ownership import older
-from controller.phases_contain import escalate, start_drain, why_a_person
+from controller.phases_contain import escalate, is_untouched, start_drain, why_a_person
 from controller.phases_drain import next_rung
+from controller.phases_narrow import contained, ill_again, worse_with_a_person
 from controller.steps import Restore, WriteSpec
 from controller.validation import begin, wait_for_clean, watch
 from kube.policy import Mode
@@ -38,6 +39,8 @@ _FLAPS = (
 
 def escalated(case: Case) -> Move:
     """Wait for a person's word. It counts once, and only if it was given after the hand-over."""
+    if (worse := worse_with_a_person(case)) is not None:
+        return worse
     word = said_repaired(case)
     since = case.status.phase_since
     if word is None and (text := case.remediation.metadata.annotations.get(REPAIRED)):
@@ -75,6 +78,8 @@ def revalidating(case: Case) -> Move:
         return wait_for_clean(case, doubt)
     if last is not None and last.result == SUCCEEDED:
         return case.go_on(f"{last.job} succeeded: the node is given back as it was found", restore(case))
+    if (cordon := contained(case)) is not None:
+        return cordon
     if last is None or last.result:
         return begin(case)
     return watch(case, last)
@@ -157,7 +162,7 @@ def _ill_again(case: Case) -> Move:
         return escalate(case, hand_over)
     if case.terms.mode is not Mode.ENFORCE or next_rung(case) is None:
         return escalate(case, f"{worst.reason} stands and there is no other repair")
-    return start_drain(case)
+    return ill_again(case) if is_untouched(case) else start_drain(case)
 
 
 def _times_seen(case: Case) -> int:

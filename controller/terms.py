@@ -13,7 +13,15 @@ import msgspec
 from checks.finding import Action
 from controller.view import Settings
 from kube.nodehealth import HealthFinding
-from kube.policy import BREAKER_ACKNOWLEDGED, ExpectedRule, Mode, RemediationPolicy, Rung, TaintUse
+from kube.policy import (
+    BREAKER_ACKNOWLEDGED,
+    Containment,
+    ExpectedRule,
+    Mode,
+    RemediationPolicy,
+    Rung,
+    TaintUse,
+)
 from kube.remediation import WORKLOAD_ACKNOWLEDGED
 from kube.types import Node
 
@@ -69,6 +77,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     mode: Mode = Mode.OBSERVE
     paused: bool = False
+    containment: Containment = Containment.CORDON
     taint: TaintUse = TaintUse.AUTO
     pool_label: str = ""
     default_wait: timedelta = timedelta(0)
@@ -133,6 +142,7 @@ def read(policy: RemediationPolicy, settings: Settings) -> Terms:
         priority=spec.priority,
         mode=Mode.OBSERVE if settings.dry_run else spec.mode,
         paused=spec.paused,
+        containment=spec.containment,
         taint=spec.taint,
         pool_label=spec.pool_label,
         default_wait=reader.duration("spec.defaultWait", spec.default_wait, zero=True),

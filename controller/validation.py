@@ -12,6 +12,7 @@ import msgspec
 from controller import drain
 from controller.budget import Hold
 from controller.case import EVIDENCE, PODS, Case, Move
+from controller.holders import alive
 from controller.incident import (
     FAILED,
     REFUSED,
@@ -23,6 +24,7 @@ from controller.incident import (
     with_attempt,
 )
 from controller.last_words import is_pod_of, last_words, refusal
+from controller.narrow import left_with, proven_beside_work
 from controller.phases_contain import escalate
 from controller.steps import RunValidation
 from kube.remediation import Attempt
@@ -111,8 +113,8 @@ def begin(case: Case) -> Move:
         return wait_for_clean(case, doubt)
     if not case.survey.fleet.pods_synced:
         return case.go_on("the pods of the node are not known yet")
-    devices = mig_devices_of(case)
-    if busy := drain.gpu_pods(case.node_name, {case.terms.gpu_resource, *devices}, case.survey.fleet):
+    devices = _devices_of(case)
+    if busy := _busy(case, devices):
         return _wait_for_gpus(case, busy)
     number = next_number(case.status, validation=True)
     attempt = Attempt(
@@ -131,7 +133,39 @@ def begin(case: Case) -> Move:
 def _asks_for(devices: dict[str, int]) -> str:
     """Say what is asked for where it is not simply all GPUs."""
     named = ", ".join(f"{number} {name}" for name, number in devices.items())
-    return f"asks for {named}, since MIG cuts the GPUs"[:1024] if devices else ""
+    why = "MIG cuts the GPUs" if any("/mig-" in name for name in devices) else "pods run on the others"
+    return f"asks for {named}, since {why}"[:1024] if devices else ""
+
+
+def _devices_of(case: Case) -> dict[str, int]:
+    """Give the devices to ask for, empty = all GPUs that the hardware has.
+
+    Where narrow containment let others' pods run on beside a reset GPU, it is all that these leave: so that GPU is among
+    them. What the Job looks at is the whole machine all the same.
+    """
+    if (devices := mig_devices_of(case)) or not proven_beside_work(case):
+        return devices
+    held = _held(case)
+    return {case.terms.gpu_resource: max(gpus_of(case) - held, 0)} if held else {}
+
+
+def _busy(case: Case, devices: dict[str, int]) -> tuple[str, ...]:
+    """Name what has to leave the GPUs first."""
+    resource, parts = case.terms.gpu_resource, proven_beside_work(case)
+    if parts and devices.get(resource, 0) >= len(parts):
+        left = left_with(case, parts)
+        return (left.names(1),) if left else ()
+    return drain.gpu_pods(case.node_name, {resource, *devices}, case.survey.fleet)
+
+
+def _held(case: Case) -> int:
+    """Count the whole GPUs of pods on the node."""
+    resource = case.terms.gpu_resource
+    return sum(
+        _count({**container.resources.limits, **container.resources.requests}.get(resource, ""))
+        for pod in alive(case.node_name, case.survey.fleet)
+        for container in pod.spec.containers
+    )
 
 
 def _proves(attempt: Attempt) -> str:
@@ -200,7 +234,7 @@ def watch(case: Case, attempt: Attempt) -> Move:
             gpu_resource=case.terms.gpu_resource,
             gpus=gpus_of(case),
             timeout_s=int((attempt.deadline - attempt.started_at).total_seconds()),
-            devices=mig_devices_of(case),
+            devices=_devices_of(case),
         ),
         recheck_at=attempt.deadline,
     )

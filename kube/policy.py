@@ -23,9 +23,22 @@ class Mode(StrEnum):
 
 
 class Containment(StrEnum):
-    """How a fault is kept from new work. `narrow` comes with nodemend-scheduler."""
+    """How a fault is kept from new work.
+
+    cordon: the node takes none, whatever the fault takes away; the only way that every scheduler understands. narrow: the
+    node stays open for what the fault leaves, which nodemend-scheduler alone can read. Who places the pods of a pool cannot
+    be told safely from outside (an empty pool looks like any other), so narrow is never assumed: the policy says it.
+    """
 
     CORDON = "cordon"
+    NARROW = "narrow"
+
+
+class Unseen(StrEnum):
+    """What nodemend-scheduler makes of a GPU node that no agent ever reported: it counts as healthy, or takes no GPU pod."""
+
+    ADMIT = "admit"
+    REFUSE = "refuse"
 
 
 class TaintUse(StrEnum):
@@ -113,6 +126,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     priority: int = 0
     mode: Mode = Mode.OBSERVE
     containment: Containment = Containment.CORDON
+    unseen: Unseen = Unseen.ADMIT
     taint: TaintUse = TaintUse.AUTO
     pool_label: str = ""
     default_wait: str = "0s"

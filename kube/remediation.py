@@ -21,7 +21,8 @@ REPAIRED = "nodemend.dev/repaired"  # annotation on a Remediation, RFC 3339: a p
 
 
 class Phase(StrEnum):
-    """Where an incident stands; Cleared = the evidence went away before we had changed anything."""
+    """Where an incident stands; Waiting = contained narrowly, with nothing changed on the Node; Cleared = the evidence
+    went away before we had changed anything."""
 
     SUSPECTED = "Suspected"
     WAITING = "Waiting"
@@ -94,7 +95,10 @@ class BlockedPod(Struct, frozen=True, kw_only=True):
 
 
 class DrainRecord(Struct, frozen=True, kw_only=True):
-    """`urgency` says how: now = by eviction, when-idle = running work is waited for and never evicted."""
+    """`urgency` says how: now = by eviction, when-idle = running work is waited for and never evicted.
+
+    `parts` are the GPUs (UUID, else PCI address) that alone have to be free; empty = the entire node. Written in Waiting.
+    """
 
     started_at: datetime
     deadline: datetime
@@ -102,6 +106,7 @@ class DrainRecord(Struct, frozen=True, kw_only=True):
     blocked: tuple[BlockedPod, ...] = ()
     finished_at: datetime | None = None
     urgency: str = ""
+    parts: tuple[str, ...] = ()
 
 
 class RepairTarget(Struct, frozen=True, kw_only=True):

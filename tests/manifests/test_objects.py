@@ -63,7 +63,8 @@ def opened(installed: Sandbox) -> Iterator[str]:
 
 REFUSED = [
     ({"mode": "enforce"}, "mode", "Unsupported value", "a mode in lower case"),
-    ({"containment": "narrow"}, "containment", "Unsupported value", "narrow is yet to come"),
+    ({"containment": "part"}, "containment", "Unsupported value", "a third containment"),
+    ({"unseen": "maybe"}, "unseen", "Unsupported value", "another word for unseen nodes"),
     ({"taint": "yes"}, "taint", "Unsupported value", "another word for the taint"),
     ({"defaultWait": "5 min"}, "defaultWait", "should match", "a duration in words"),
     ({"defaultWait": 5}, "defaultWait", "must be of type string", "a bare number"),
