@@ -1,11 +1,11 @@
-"""/metrics, /healthz and /readyz over plain HTTP. It shows; it takes nothing and changes nothing.
+"""/metrics, /healthz, /readyz and a program's own pages over plain HTTP. It shows; it takes nothing and changes nothing.
 
 /healthz asks whether the loop still turns (a stuck one is restarted), /readyz whether the stores are in, so that a replica
 that could not see the cluster never counts as one that could take over.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import structlog
@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 Why = Callable[[], str | None]
+Page = Callable[[], bytes]
 
 log = structlog.get_logger(__name__)
 
@@ -23,11 +24,17 @@ class Server:
     """One listening socket with a thread of its own. `port` is the real one where port 0 was asked for."""
 
     def __init__(
-        self, listen: str, registry: CollectorRegistry, *, why_not_healthy: Why, why_not_ready: Why
+        self,
+        listen: str,
+        registry: CollectorRegistry,
+        *,
+        why_not_healthy: Why,
+        why_not_ready: Why,
+        pages: Mapping[str, Page] = {},
     ) -> None:
-        """Bind at once. Raises OSError, naming the address, where it cannot be had."""
+        """Bind at once. `pages` are JSON, by path. Raises OSError, naming the address, where it cannot be had."""
         host, _, port = listen.rpartition(":")
-        handler = _handler(registry, why_not_healthy, why_not_ready)
+        handler = _handler(registry, why_not_healthy, why_not_ready, pages)
         try:
             self._http = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
         except OSError as error:
@@ -54,7 +61,7 @@ class Server:
 
 
 def _handler(
-    registry: CollectorRegistry, why_not_healthy: Why, why_not_ready: Why
+    registry: CollectorRegistry, why_not_healthy: Why, why_not_ready: Why, pages: Mapping[str, Page]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _IDLE_S
@@ -69,8 +76,11 @@ def _handler(
                     self._answer_why(why_not_healthy())
                 case "/readyz":
                     self._answer_why(why_not_ready())
+                case path if path in pages:
+                    self._answer(200, pages[path](), "application/json")
                 case _:
-                    self._answer(404, b"known here: /metrics /healthz /readyz\n", "text/plain; charset=utf-8")
+                    known = " ".join(("/metrics", "/healthz", "/readyz", *pages))
+                    self._answer(404, f"known here: {known}\n".encode(), "text/plain; charset=utf-8")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own signature
             """Say nothing: a probe each few seconds is no change of state."""

@@ -140,7 +140,10 @@ class FakeApi:
         request = Request(method="CREATE", path=path, body=copy.deepcopy(dict(body)), query=dict(query or {}))
         if address.subresource == "eviction":
             preconditions = (body.get("deleteOptions") or {}).get("preconditions") or {}
-            return self._serve(request, lambda: self._storage.delete(address, preconditions))
+            evict = self._storage.check if "dryRun" in request.query else self._storage.delete
+            return self._serve(request, lambda: evict(address, preconditions))
+        if address.subresource == "binding":
+            return self._serve(request, lambda: self._storage.bind(address, body))
         keep = address.plural in STATUS_AT_CREATE
         return self._serve(request, lambda: self._storage.insert(address, body, keep_status=keep))
 

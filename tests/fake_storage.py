@@ -190,6 +190,23 @@ class FakeStorage:
                     reason="Conflict",
                 )
 
+    def check(self, address: Address, preconditions: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer as a dry run does: whether the object is there and the one that is meant."""
+        self._check(address, self.held(address), preconditions)
+        return {}
+
+    def bind(self, address: Address, binding: Mapping[str, Any]) -> dict[str, Any]:
+        """Put a pod on a node and the Binding's annotations onto the pod, unless it is on one already."""
+        held, metadata = self.held(address), binding.get("metadata") or {}
+        self._check(address, held, {"uid": metadata.get("uid")})
+        if (held.get("spec") or {}).get("nodeName"):
+            raise Conflict(f'pod "{address.name}" is already assigned to a node', code=409, reason="Conflict")
+        new = copy.deepcopy(held)
+        new.setdefault("spec", {})["nodeName"] = binding["target"]["name"]
+        new["metadata"].setdefault("annotations", {}).update(metadata.get("annotations") or {})
+        self.update(address, new, {})
+        return {}
+
     def delete(self, address: Address, preconditions: Mapping[str, Any]) -> dict[str, Any]:
         held = self.held(address)
         self._check(address, held, preconditions)

@@ -1,7 +1,8 @@
-"""nodemend-scheduler: what the scheduler would do, without a cluster.
+"""nodemend-scheduler: `run` schedules on a cluster; the other commands tell what it would do, without one.
 
 `replay SNAPSHOT` plans one cycle of a saved snapshot; `conformance DIR` runs cases of KAI's conformance suite.
-Exit codes: 0 done, 1 a case failed, 2 bad use, a file that cannot be read, or nowhere to write to.
+Exit codes: 0 done or stopped when asked, 1 a case failed, leadership lost or the loop died, 2 bad use, a file or
+configuration that cannot be used, or nowhere to write to, 3 the machine lacks something (named).
 """
 
 import argparse
@@ -29,6 +30,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here: the commands that need no cluster start without its client.
+    from controller.config import ConfigError
+    from controller.process import log_to_stderr, run_replica
+    from controller.scheduler.shell.config import load as load_config
+    from controller.scheduler.shell.config import shown
+    from controller.scheduler.shell.runtime import Scheduler
+
+    try:
+        config = load_config(options.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"{PROGRAM}: {problem}", file=sys.stderr)
+        return 2
+    if options.enable_fractions:
+        config = msgspec.structs.replace(config, enable_fractions=True)
+    if options.check_config:
+        print(shown(config), end="")
+        return 0
+    log_to_stderr(options.log_level)
+    return run_replica(PROGRAM, lambda on_lost: Scheduler(config, on_lost=on_lost))
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -99,9 +123,22 @@ def _bad(message: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="What the scheduler would do, without a cluster."
+        prog=PROGRAM,
+        description="Schedules GPU pods on healthy parts; or tells what it would do, without a cluster.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    running = commands.add_parser("run", help="schedule the pods of a cluster")
+    running.add_argument(
+        "--config", type=Path, help="default /etc/nodemend/scheduler.toml, which may be absent"
+    )
+    running.add_argument(
+        "--enable-fractions", action="store_true", help="place pods on parts of GPUs; off, they stay Pending"
+    )
+    running.add_argument(
+        "--check-config", action="store_true", help="print the effective configuration, exit"
+    )
+    running.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    running.set_defaults(command=_run)
     conformance = commands.add_parser("conformance", help="run every case of a folder")
     conformance.add_argument("folder", type=Path, metavar="DIR", help="folder of case files (*.json)")
     conformance.add_argument("--only", default="", help="only files, or cases, whose name begins so")

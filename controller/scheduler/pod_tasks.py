@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from controller.scheduler.amounts import ZoneAmounts
-from controller.scheduler.model import Task, TaskStatus
+from controller.scheduler.model import HOLDING, Task, TaskStatus
 from controller.scheduler.numa_objects import recorded
 from controller.scheduler.pod_constraints import Surroundings, constraints_of
 from controller.scheduler.pod_request import request_of
@@ -59,6 +59,11 @@ def status_of(pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding 
     if binding is not None:
         return TaskStatus.BINDING
     return TaskStatus.GATED if pod.spec.scheduling_gates else TaskStatus.PENDING
+
+
+def leaving(status: TaskStatus) -> TaskStatus:
+    """Give the status of a pod whose eviction was sent: it is about to release what it holds."""
+    return TaskStatus.RELEASING if status in HOLDING else status
 
 
 def task_of(

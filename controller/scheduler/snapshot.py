@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from controller.scheduler.claim_objects import claim_of, devices_of
+from controller.scheduler.device_rules import with_rules
 from controller.scheduler.gpu_holdings import holdings, is_reservation, lonely_reservations
 from controller.scheduler.health import node_of
 from controller.scheduler.model import Job, Queue, Settings, Snapshot, SubGroup, Task, TaskStatus
@@ -23,12 +24,12 @@ from controller.scheduler.nodes import Claim, Device, Gpu, Node, NumaTopology, P
 from controller.scheduler.numa_objects import topology_of
 from controller.scheduler.plan import Promise
 from controller.scheduler.pod_constraints import Surroundings
-from controller.scheduler.pod_tasks import SUB_GROUP, Binding, name_of, status_of, task_of
+from controller.scheduler.pod_tasks import SUB_GROUP, Binding, leaving, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
 from controller.scheduler.requests import Constraints
 from controller.scheduler.rules import DEFAULT, Rules
 from controller.scheduler.unseen import Unseen, gpu_nodes, warning, without_new_gpus
-from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.nodehealth import NodeHealth
 from kube.scheduling import NodeResourceTopology, PodGroup, PriorityClass, Topology
 from kube.scheduling import Queue as KubeQueue
@@ -56,6 +57,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     device_classes: tuple[DeviceClass, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
+    taint_rules: tuple[DeviceTaintRule, ...] = ()
     around: Surroundings = Surroundings()
 
 
@@ -65,7 +67,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `stuck_after`: how long past its end a pod may go on running and still be believed to release its resources.
     `binding`: by pod, namespace/name. `usage`: what each queue used in the past, by name (`usage.decayed`), where there is
     a history. `unseen`: whether GPU nodes that no agent ever reported take new GPU pods. `suspected`: as in
-    `model.Snapshot`; `reserved_for`, `promises` too, from the last plan.
+    `model.Snapshot`; `reserved_for`, `promises` too, from the last plan. `protected`: why a pod cannot be evicted now;
+    `evicting`: pods whose eviction was sent and does not show yet.
     """
 
     settings: Settings = Settings()
@@ -79,6 +82,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     suspected: str = ""
     reserved_for: str = ""
     promises: tuple[Promise, ...] = ()
+    protected: Mapping[str, str] = {}
+    evicting: frozenset[str] = frozenset()
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -114,13 +119,15 @@ class _Builder:
         self._node_topologies = {one.metadata.name: one for one in objects.node_topologies}
         self._is_zoned = False
         self._constraints: dict[Constraints, Constraints] = {}
-        self._pods = sorted(objects.pods, key=name_of)
-        self._status = {
-            name_of(pod): status_of(pod, now, options.stuck_after, options.binding.get(name_of(pod)))
         self._given = {
             claim: devices for one in options.binding.values() for claim, devices in one.devices if devices
         }
+        self._pods = sorted(objects.pods, key=name_of)
+        self._status = {
+            name: leaving(status) if name in options.evicting else status
             for pod in self._pods
+            for name in (name_of(pod),)
+            for status in (status_of(pod, now, options.stuck_after, options.binding.get(name)),)
         }
 
     def snapshot(self) -> Snapshot:
@@ -158,16 +165,16 @@ class _Builder:
             settings=self._options.settings,
         )
 
-    def _in_pool(self, meta: ObjectMeta) -> bool:
-        return meta.labels.get(self._options.pool_label, "") == self._options.pool
-
-    def _read(self, kind: str, name: str, make: Callable[[], T]) -> Iterator[T]:
-        try:
     def _claimed(self, claim: Claim) -> Claim:
         """Give a claim with the devices of a bind under way, which its status does not show yet."""
         given = () if claim.devices else self._given.get(claim.id, ())
         return msgspec.structs.replace(claim, devices=given) if given else claim
 
+    def _in_pool(self, meta: ObjectMeta) -> bool:
+        return meta.labels.get(self._options.pool_label, "") == self._options.pool
+
+    def _read(self, kind: str, name: str, make: Callable[[], T]) -> Iterator[T]:
+        try:
             yield make()
         except ValueError as error:
             self.problems.append(f"{kind} {name}: {error}")
@@ -329,6 +336,8 @@ class _Builder:
             claims=self._claims,
             zoned=self._is_zoned,
         )
+        if why := self._options.protected.get(name):
+            made = msgspec.structs.replace(made, protected=why)
         # Equal constraints are one object, so that a cycle over thousands of like pods keeps a handful of them.
         shared = self._constraints.setdefault(made.constraints, made.constraints)
         return made if shared is made.constraints else msgspec.structs.replace(made, constraints=shared)
@@ -336,7 +345,8 @@ class _Builder:
     def _devices(self, nodes: Iterable[Node]) -> tuple[Device, ...]:
         """Give the devices of this pool's nodes as healthy as their cards: a sick one is none, an Unknown one is closed."""
         cards = {node.name: {gpu.uuid: gpu for gpu in self._cards.get(node.name, ())} for node in nodes}
-        found = devices_of(self._objects.slices, self._objects.device_classes, self._objects.claims)
+        slices = with_rules(self._objects.slices, self._objects.taint_rules)
+        found = devices_of(slices, self._objects.device_classes, self._objects.claims)
         return tuple(
             msgspec.structs.replace(device, closed=_why_closed(cards[device.node].get(device.gpu)))
             for device in found

@@ -88,6 +88,11 @@ class Assumed:
     def holds(self, task: str) -> bool:
         return task in self._binds
 
+    def since(self, task: str) -> datetime | None:
+        """Give when a bind was decided that is still assumed."""
+        held = self._binds.get(task)
+        return held.since if held is not None else None
+
     def __len__(self) -> int:
         return len(self._binds)
 
@@ -103,6 +108,10 @@ class Assumed:
         """Tell whether an eviction is under way, or was taken a moment ago and does not show yet."""
         held = self._evicted.get(task)
         return held is not None and now - held[1] < SHOWN_WITHIN
+
+    def evicting_now(self, now: datetime) -> frozenset[str]:
+        """Name all of them."""
+        return frozenset(task for task in self._evicted if self.is_evicted(task, now))
 
 
 def _is_settled(pod: Pod, uid: str) -> bool:

@@ -17,6 +17,8 @@ from controller.outcome import Result
 from controller.scheduler.plan import Bind
 from controller.scheduler.shell.effects import Answer, Effects
 from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
+from controller.scheduler.shell.prebind import Prepared
+from kube.api import ApiError
 from kube.types import Pod
 
 log = structlog.get_logger(__name__)
@@ -24,21 +26,12 @@ log = structlog.get_logger(__name__)
 WORKERS: Final = 16
 EVICTORS: Final = 4
 
-LookAgain = Callable[[Bind, str], str]
-"""Say why a bind may not be sent any more, from what the stores show this moment; "" = it may. Takes the pod's UID."""
-
-
-class Prepared(Protocol):
-    """What has to be there before a bind; see `prebind`."""
-
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def why(self) -> str: ...
+LookAgain = Callable[[BindOrder], str]
+"""Say why a bind may not be sent any more, from what the stores show this moment; "" = it may."""
 
 
 class Preparing(Protocol):
-    """Prepares a bind; in a worker's thread, as often as it takes."""
+    """Prepares a bind, in a worker's thread, as often as it takes; see `prebind.Prebind`."""
 
     def prepare(self, bind: Bind, pod: Pod) -> Prepared: ...
     def undo(self, prepared: Prepared) -> None: ...
@@ -62,6 +55,17 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
     tried: bool = False
 
 
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that was read, since nobody knew whether it was bound; None = it is gone. `was_read` False: no answer."""
+
+    task: str
+    pod: Pod | None = None
+    was_read: bool = True
+
+
+Outcome = Bound | Evicted | Looked
+
+
 class Dispatch:
     """`collect` is called by the loop; `wake` is called whenever there is something to collect."""
 
@@ -73,7 +77,7 @@ class Dispatch:
         self._look_again = look_again
         self._wake = wake
         self._lock = threading.Lock()
-        self._done: list[Bound | Evicted] = []
+        self._done: list[Outcome] = []
         self._under_way = 0
         self._binders = ThreadPoolExecutor(WORKERS, thread_name_prefix="bind")
         self._evictors = ThreadPoolExecutor(EVICTORS, thread_name_prefix="evict")
@@ -101,14 +105,20 @@ class Dispatch:
         for one in sets:
             self._evictors.submit(self._guarded, self._evict_set, one)
 
-    def collect(self) -> list[Bound | Evicted]:
+    def read(self, task: str) -> None:
+        """Order a look at one pod."""
+        with self._lock:
+            self._under_way += 1
+        self._binders.submit(self._guarded, self._read, task)
+
+    def collect(self) -> list[Outcome]:
         """Give what came in since the last time."""
         with self._lock:
             done, self._done = self._done, []
             self._under_way -= len(done)
         return done
 
-    def stop(self) -> list[Bound | Evicted]:
+    def stop(self) -> list[Outcome]:
         """Let what is under way end, drop what has not begun."""
         self._binders.shutdown(wait=True, cancel_futures=True)
         self._evictors.shutdown(wait=True, cancel_futures=True)
@@ -123,7 +133,7 @@ class Dispatch:
         except RuntimeError:
             log.info("dispatch.stopped")
 
-    def tell(self, *outcomes: Bound | Evicted) -> None:
+    def tell(self, *outcomes: Outcome) -> None:
         with self._lock:
             self._done += outcomes
         self._wake()
@@ -135,7 +145,7 @@ class Dispatch:
         self._preparing.undo(prepared)
 
     def why_not(self, order: BindOrder) -> str:
-        return self._look_again(order.bind, order.uid)
+        return self._look_again(order)
 
     def send(self, order: BindOrder, job: str, prepared: Prepared) -> None:
         """Send one Binding; what was prepared is taken back where it was refused for sure."""
@@ -151,9 +161,18 @@ class Dispatch:
             return
         prepared = self.prepare(order)
         if not prepared.ready:
-            self.tell(waiting(order, gang.job, prepared.why))
+            self.tell(unready(order, gang.job, prepared))
             return
         self.send(order, gang.job, prepared)
+
+    def _read(self, task: str) -> None:
+        try:
+            pod = self._effects.read(task)
+        except ApiError as error:
+            log.warning("pod.unread", pod=task, error=str(error))
+            self.tell(Looked(task=task, was_read=False))
+            return
+        self.tell(Looked(task=task, pod=pod))
 
     def _evict_set(self, one: VictimSet) -> None:
         answers = [(victim, self._effects.try_evict(victim.evict.task, victim.uid)) for victim in one.victims]
@@ -184,6 +203,8 @@ class Dispatch:
                 self.tell(*(Evicted(victim=one, gains=order.gains, answer=answer) for one in order.victims))
             elif isinstance(order, BindOrder):
                 self.tell(Bound(order=order, job=order.bind.job, answer=answer))
+            elif isinstance(order, str):
+                self.tell(Looked(task=order, was_read=False))
 
 
 class _Gang:
@@ -228,17 +249,24 @@ class _Gang:
             self._why = {order.bind.task: why for order in gang.members if (why := dispatch.why_not(order))}
         if self._why:
             task, why = next(iter(self._why.items()))
-            for prepared in self._prepared.values():
-                dispatch.undo(prepared)
+            self._undo()
             told = why if len(gang.members) == 1 else f"{task}: {why}"
             dispatch.tell(*(refused(order, gang.job, told) for order in gang.members))
             return
-        unready = [one.why for one in self._prepared.values() if not one.ready]
-        if unready:
-            dispatch.tell(*(waiting(order, gang.job, unready[0]) for order in gang.members))
+        lacking = [one for one in self._prepared.values() if not one.ready]
+        if lacking:
+            # Whoever gave up took back what was its own; a gang without that member needs nothing of the others'.
+            worst = next((one for one in lacking if not one.waits), lacking[0])
+            if not worst.waits:
+                self._undo()
+            dispatch.tell(*(unready(order, gang.job, worst) for order in gang.members))
             return
         for order in gang.members:
             dispatch.submit(dispatch.send, order, gang.job, self._prepared[order.bind.task])
+
+    def _undo(self) -> None:
+        for prepared in self._prepared.values():
+            self._dispatch.undo(prepared)
 
 
 def refused(order: BindOrder, job: str, why: str) -> Bound:
@@ -246,6 +274,7 @@ def refused(order: BindOrder, job: str, why: str) -> Bound:
     return Bound(order=order, job=job, answer=Answer(result=Result.REFUSED, why=why))
 
 
-def waiting(order: BindOrder, job: str, why: str) -> Bound:
-    """Say that a bind was not sent yet."""
-    return Bound(order=order, job=job, answer=Answer(result=Result.SKIPPED, why=why), waits=True)
+def unready(order: BindOrder, job: str, prepared: Prepared) -> Bound:
+    """Say that a bind was not sent: yet, or not at all, since what it needs did not come."""
+    result = Result.SKIPPED if prepared.waits else Result.BLOCKED
+    return Bound(order=order, job=job, answer=Answer(result=result, why=prepared.why), waits=prepared.waits)

@@ -18,7 +18,8 @@ from controller.scheduler.numa_objects import PREDICTED, predicted
 from controller.scheduler.plan import Bind
 from controller.scheduler.snapshot import POD_GROUP
 from kube import paths
-from kube.api import Api, ApiError
+from kube.api import Api, ApiError, NotFound
+from kube.types import Pod
 
 GRANT: Final = "nodemend.dev/gpu-grant"
 RECEIVED: Final = "received-resource-type"
@@ -44,7 +45,7 @@ def annotations_of(bind: Bind, task: Task, group: str) -> Mapping[str, str]:
     request = task.request
     if request.mig:
         found[RECEIVED] = "MigInstance"
-    elif bind.milli and bind.gpus:
+    elif request.is_shared:
         found[RECEIVED] = "Fraction"
         cards = [{"uuid": uuid, "milli": bind.milli, "memoryMiB": bind.mib} for uuid in bind.gpus]
         found[GRANT] = json.dumps({"gpus": cards}, separators=(",", ":"))
@@ -102,7 +103,10 @@ class Effects:
             return Answer(result=result, why=why, wait_s=error.retry_after_s)
         return DONE
 
-    def read(self, task: str) -> bytes:
-        """Read a pod. Raises ApiError."""
+    def read(self, task: str) -> Pod | None:
+        """Read a pod; None = there is none of that name. Raises ApiError."""
         namespace, _, name = task.partition("/")
-        return self._api.get(paths.pod(namespace, name))
+        try:
+            return msgspec.json.decode(self._api.get(paths.pod(namespace, name)), type=Pod)
+        except NotFound:
+            return None

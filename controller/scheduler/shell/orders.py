@@ -11,14 +11,17 @@ import msgspec
 
 from controller.scheduler.model import HOLDING, Job, Snapshot, SubGroup, Task
 from controller.scheduler.plan import Bind, Evict, Plan
-from kube.types import Pod
+from kube.nodehealth import NodeHealth
+from kube.types import Node, Pod
 
 
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod to bind: what was decided, on which pod, with which annotations."""
+    """One pod to bind: what was decided, with which annotations, and the objects that it was decided on."""
 
     bind: Bind
     pod: Pod
+    node: Node
+    health: NodeHealth | None
     annotations: Mapping[str, str]
 
     @property

@@ -16,7 +16,7 @@ from controller.scheduler.shell.meaning import meaning_of_node, meaning_of_pod
 from kube import paths
 from kube.api import Api, ApiError, NotFound
 from kube.clock import Clock
-from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.nodehealth import NodeHealth
 from kube.policy import RemediationPolicy
 from kube.remediation import Remediation
@@ -55,6 +55,7 @@ class Stores:
         self.device_classes: Store[DeviceClass] = Store()
         self.claims: Store[ResourceClaim] = Store(index=node_of_claim)
         self.slices: Store[ResourceSlice] = Store(index=node_of_slice)
+        self.taint_rules: Store[DeviceTaintRule] = Store()
         self.node_topologies: Store[NodeResourceTopology] = Store()
         self._wake = wake
         self._scheduler_name = scheduler_name
@@ -86,6 +87,7 @@ class Stores:
             "deviceclasses": self.device_classes,
             "resourceclaims": self.claims,
             "resourceslices": self.slices,
+            "devicetaintrules": self.taint_rules,
             "noderesourcetopologies": self.node_topologies,
         }
 
@@ -219,6 +221,7 @@ def _optional() -> Mapping[str, tuple[str, type[Any]]]:
         "deviceclasses": (collection("resource.k8s.io", "v1", "deviceclasses"), DeviceClass),
         "resourceclaims": (collection("resource.k8s.io", "v1", "resourceclaims"), ResourceClaim),
         "resourceslices": (collection("resource.k8s.io", "v1", "resourceslices"), ResourceSlice),
+        "devicetaintrules": (collection("resource.k8s.io", "v1", "devicetaintrules"), DeviceTaintRule),
         "noderesourcetopologies": (
             collection("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies"),
             NodeResourceTopology,

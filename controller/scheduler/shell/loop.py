@@ -1,0 +1,234 @@
+"""The loop: stores -> snapshot -> cycle -> binds and evictions, on the leader, as often as something changed. Shell.
+
+It never sleeps through a change and never spins: it turns when something changed, when an answer came, when a pause ends,
+or once a second while somebody waits; and it leaves at least as long as the last cycle took to the threads that send. On
+stores that are not in, or that the server was not heard about for too long, nothing is decided.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+import structlog
+
+from controller.outcome import Result
+from controller.scheduler.cycle import run_cycle
+from controller.scheduler.model import Snapshot
+from controller.scheduler.plan import Plan
+from controller.scheduler.rules import Rules
+from controller.scheduler.shell.dispatch import Bound, Dispatch, Looked, Outcome
+from controller.scheduler.shell.effects import annotations_of
+from controller.scheduler.shell.memory import Memory
+from controller.scheduler.shell.metrics import Metrics
+from controller.scheduler.shell.orders import (
+    BindOrder,
+    GangOrder,
+    half_gangs,
+    tasks_of,
+    together,
+    victim_sets,
+)
+from controller.scheduler.shell.report import Report, Reporter
+from controller.scheduler.shell.sight import Look, Sight
+from controller.scheduler.shell.stores import Stores
+from kube.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+SHORTEST_S: Final = 0.05
+WAITING_S: Final = 1.0
+LONGEST_S: Final = 10.0
+STUCK_AFTER_S: Final = 180.0
+SHOWN_EVERY_S: Final = 1.0
+_FAILED_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+_NONE: Final = Plan()
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The last cycle's input and outcome, for whoever asks."""
+
+    snapshot: Snapshot | None = None
+    plan: Plan = _NONE
+
+
+class Loop:
+    """One thread runs it; `woken` is set by whoever knows of a change."""
+
+    def __init__(
+        self,
+        *,
+        stores: Stores,
+        sight: Sight,
+        memory: Memory,
+        dispatch: Dispatch,
+        reporter: Reporter,
+        metrics: Metrics,
+        rules: Rules,
+        clock: Clock,
+        woken: threading.Event,
+        dry_run: bool,
+    ) -> None:
+        self.seen = Seen()
+        self._stores = stores
+        self._sight = sight
+        self._memory = memory
+        self._dispatch = dispatch
+        self._reporter = reporter
+        self._metrics = metrics
+        self._rules = rules
+        self._clock = clock
+        self._woken = woken
+        self._dry_run = dry_run
+        self._idle: str | None = None
+        self._failed = 0
+        self._shown_at = float("-inf")
+        self._beat = clock.monotonic()
+
+    def why_not_healthy(self) -> str | None:
+        """Say that the loop hangs or fails without end; a replica that only follows is healthy."""
+        silent = self._clock.monotonic() - self._beat
+        return f"the loop has not turned for {silent:.0f} s" if silent > STUCK_AFTER_S else None
+
+    def run(self, leading: threading.Event, stop: threading.Event) -> None:
+        """Turn until `stop` is set, from the moment that `leading` is; then let what is under way end."""
+        while not stop.is_set() and not leading.wait(1.0):
+            self._show()
+            self._beat = self._clock.monotonic()
+        while not stop.is_set():
+            self._woken.wait(self._turn())
+        self._take(self._dispatch.stop(), self._clock.now())
+
+    def _turn(self) -> float:
+        began = self._clock.monotonic()
+        self._woken.clear()
+        try:
+            wait_s = self.tick()
+        except (
+            Exception
+        ):  # the loop's outermost edge: a defect on one object must not end everybody's scheduling
+            pause = _FAILED_PAUSES_S[min(self._failed, len(_FAILED_PAUSES_S) - 1)]
+            self._failed += 1
+            log.exception("cycle.failed", attempt=self._failed)
+            return pause
+        self._failed = 0
+        self._beat = self._clock.monotonic()
+        self._clock.sleep(max(SHORTEST_S, self._beat - began))
+        return wait_s
+
+    def tick(self) -> float:
+        """Turn once; give the seconds until the next turn unless something changes."""
+        self._show()
+        now = self._clock.now()
+        outcomes = self._dispatch.collect()
+        self._take(outcomes, now)
+        idle = self._sight.why_not_look() or ""
+        if idle and self._idle == "":
+            log.warning("cycle.stopped", reason=idle)
+        elif self._idle and not idle:
+            log.info("cycle.resumed")
+        if (
+            not idle or self._idle is not None
+        ):  # before the first cycle there is nothing that could have stopped
+            self._idle = idle
+        if idle:
+            return WAITING_S
+        self._memory.settle(self._stores.pods.snapshot())
+        with self._metrics.cycle.time():
+            look = self._sight.look(now, self._memory.known(now))
+            plan = run_cycle(look.snapshot, self._rules, self._ms())
+        self.seen = Seen(snapshot=look.snapshot, plan=plan)
+        self._memory.planned(plan, plan.promises)
+        if not self._dry_run:
+            self._order(plan, look, now)
+        self._metrics.show_plan(plan)
+        self._metrics.unreadable.set(len(look.problems) + len(look.group_problems))
+        self._reporter.took(self._report(plan, look))
+        return self._wait(plan, look, now)
+
+    def _ms(self) -> Callable[[], int]:
+        """Give milliseconds that passed since now, which bound searches."""
+        began = self._clock.monotonic()
+        return lambda: int((self._clock.monotonic() - began) * 1000)
+
+    def _order(self, plan: Plan, look: Look, now: datetime) -> None:
+        memory, pods = self._memory, look.pods
+        tasks = tasks_of(look.snapshot)
+        gangs: list[GangOrder] = []
+        for job_id, binds in together(plan, look.snapshot):
+            group = job_id.rpartition("/")[2]
+            members = tuple(
+                BindOrder(
+                    bind=bind,
+                    pod=pods[bind.task],
+                    node=look.nodes[bind.node],
+                    health=look.healths.get(bind.node),
+                    annotations=annotations_of(bind, tasks[bind.task], group),
+                )
+                for bind in binds
+                if bind.task in pods and bind.task in tasks and bind.node in look.nodes
+            )
+            if len(members) == len(binds):  # else a pod went meanwhile, and the next cycle sees it
+                gangs.append(GangOrder(job=job_id, members=members))
+        memory.ordered(gangs, now)
+        self._dispatch.bind([*gangs, *memory.to_prepare_again(now)])
+        uids = {task: pod.metadata.uid for task, pod in pods.items()}
+        lost = memory.lost_gangs(half_gangs(look.snapshot), look.snapshot, now)
+        sets = memory.evicting(victim_sets((*plan.evictions, *lost), uids), now)
+        self._dispatch.evict(sets)
+        self._read_doubtful(now)
+
+    def _read_doubtful(self, now: datetime) -> None:
+        for task in self._memory.doubtful(now):
+            self._dispatch.read(task)
+
+    def _take(self, outcomes: Iterable[Outcome], now: datetime) -> None:
+        """Learn from what came in."""
+        for outcome in outcomes:
+            if isinstance(outcome, Bound):
+                self._metrics.binds.labels(result=outcome.answer.result.value).inc()
+                created = outcome.order.pod.metadata.creation_timestamp
+                if outcome.answer.result is Result.DONE and created is not None:
+                    self._metrics.bound.observe(max(0.0, (now - created) / timedelta(seconds=1)))
+                self._memory.took_bind(outcome, now)
+            elif isinstance(outcome, Looked):
+                if outcome.pod is not None:
+                    self._stores.pods.offer(outcome.pod)
+                self._memory.looked(outcome, now)
+            else:
+                action = outcome.victim.evict.action
+                result = "tried" if outcome.tried else outcome.answer.result.value
+                self._metrics.evictions.labels(action=action, result=result).inc()
+                self._memory.took_eviction(outcome, now)
+
+    def _report(self, plan: Plan, look: Look) -> Report:
+        waiting = {
+            job.id: tuple(task.id for task in job.tasks if task.id in look.pods and not task.node)
+            for job in look.snapshot.jobs
+        }
+        return Report(
+            plan=plan,
+            snapshot=look.snapshot,
+            problems=look.problems,
+            group_problems=look.group_problems,
+            happened=self._memory.happened(),
+            waiting_pods={job: pods for job, pods in waiting.items() if pods},
+            extra=look.extra,
+        )
+
+    def _wait(self, plan: Plan, look: Look, now: datetime) -> float:
+        is_busy = bool(plan.waits or plan.pipelined or look.extra or self._memory.is_busy)
+        longest = WAITING_S if is_busy else LONGEST_S
+        until = self._memory.next_until(now)
+        if until is not None:
+            longest = min(longest, max(0.0, (until - now) / timedelta(seconds=1)))
+        return longest
+
+    def _show(self) -> None:
+        at = self._clock.monotonic()
+        if at - self._shown_at >= SHOWN_EVERY_S:
+            self._shown_at = at
+            self._metrics.show_stores(
+                {name: store.last_heard for name, store in self._stores.present().items()}, at
+            )

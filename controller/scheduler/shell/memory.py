@@ -1,0 +1,242 @@
+"""What the loop knows from one cycle to the next, all of it lost at a restart without harm. Pure: every method takes `now`.
+
+A restart costs one early retry, and the promises of the last plan: what is bound, evicted and grouped stands in the API.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from controller.outcome import Result
+from controller.scheduler.model import HOLDING, Snapshot
+from controller.scheduler.plan import Evict, Plan, Promise
+from controller.scheduler.shell.assumed import Assumed
+from controller.scheduler.shell.config import GracesSection
+from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
+from controller.scheduler.shell.orders import GangOrder, VictimSet, held, least
+from controller.scheduler.shell.pauses import Pauses
+from controller.scheduler.shell.reported import Happened
+from controller.scheduler.shell.sight import Known
+from kube.types import Pod
+
+BIND_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+VICTIM_PAUSES_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+PREPARE_AGAIN_S: Final = 1.0
+DOUBT_ENDS: Final = timedelta(seconds=5)
+"""A bind without an answer may still be on its way: only after so long a pod that shows no node counts as not bound."""
+MOST_WHOLE: Final = 20_000
+HALF_GANG: Final = "half-gang"
+_FAILED: Final = frozenset({Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED})
+
+
+class Unready(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang whose claims or volumes are not there yet; its places are kept."""
+
+    gang: GangOrder
+    next_try: datetime
+
+
+class Memory:
+    """Owned by the loop's thread."""
+
+    def __init__(self, graces: GracesSection) -> None:
+        self._graces = graces
+        self._assumed = Assumed()
+        self._jobs = Pauses(BIND_PAUSES_S)
+        self._victims = Pauses(VICTIM_PAUSES_S)
+        self._gangs: dict[str, GangOrder] = {}  # by each member's task, as long as it is assumed
+        self._unready: dict[str, Unready] = {}  # by the gang's first task
+        self._half: dict[str, datetime] = {}
+        self._whole: dict[str, None] = {}
+        self._reserved_for = ""
+        self._promises: tuple[Promise, ...] = ()
+        self._happened: list[Happened] = []
+
+    # Towards the snapshot
+
+    def settle(self, pods: Mapping[str, Pod]) -> None:
+        """Take what the store shows by now."""
+        self._assumed.settle(pods)
+        self._gangs = {task: gang for task, gang in self._gangs.items() if self._assumed.holds(task)}
+        self._unready = {
+            task: one
+            for task, one in self._unready.items()
+            if any(self._assumed.holds(member.bind.task) for member in one.gang.members)
+        }
+
+    def known(self, now: datetime) -> Known:
+        """Give what a snapshot is told besides the stores."""
+        return Known(
+            binding=self._assumed.bindings(),
+            evicting=self._assumed.evicting_now(now),
+            protected={task: held.why for task, held in self._victims.holding(now).items()},
+            held_back={job: _held_back(held.why) for job, held in self._jobs.holding(now).items()},
+            reserved_for=self._reserved_for,
+            promises=self._promises,
+        )
+
+    def planned(self, plan: Plan, promises: tuple[Promise, ...]) -> None:
+        """Keep what the plan says to the next cycle."""
+        self._reserved_for = plan.reserved_for
+        self._promises = promises
+
+    # Binds
+
+    def ordered(self, gangs: Iterable[GangOrder], now: datetime) -> None:
+        """Take what is about to be sent."""
+        for gang in gangs:
+            for member in gang.members:
+                self._assumed.assume(member.bind, member.uid, now)
+                self._gangs[member.bind.task] = gang
+
+    def to_prepare_again(self, now: datetime) -> list[GangOrder]:
+        """Give the gangs whose claims and volumes are looked at again."""
+        due = [(task, one) for task, one in self._unready.items() if one.next_try <= now]
+        for task, one in due:
+            next_try = now + timedelta(seconds=PREPARE_AGAIN_S)
+            self._unready[task] = msgspec.structs.replace(one, next_try=next_try)
+        return [one.gang for _, one in due]
+
+    def took_bind(self, outcome: Bound, now: datetime) -> None:
+        """Learn what came of a bind."""
+        task, answer = outcome.order.bind.task, outcome.answer
+        if outcome.waits:
+            gang = self._gangs.get(task)
+            if gang is not None:
+                next_try = now + timedelta(seconds=PREPARE_AGAIN_S)
+                self._unready[gang.members[0].bind.task] = Unready(gang=gang, next_try=next_try)
+            return
+        gang = self._gangs.pop(task, None)
+        if gang is not None:
+            self._unready.pop(gang.members[0].bind.task, None)
+        if answer.result is Result.DONE:
+            self._assumed.sent(task, now)
+            self._jobs.succeeded(outcome.job)
+            self._tell(outcome, "bound", now)
+        elif answer.result in (Result.UNAVAILABLE, Result.CONFLICT):
+            self._assumed.doubt(task, now)
+            self._jobs.failed(outcome.job, answer.why, now)
+        else:
+            self._assumed.forget(task)
+            if answer.result in _FAILED:
+                self._jobs.failed(outcome.job, answer.why, now, answer.wait_s)
+                self._tell(outcome, "bind-failed", now)
+
+    def doubtful(self, now: datetime) -> tuple[str, ...]:
+        """Name the pods that have to be read."""
+        return tuple(held.bind.task for held in self._assumed.doubtful(now))
+
+    def looked(self, outcome: Looked, now: datetime) -> None:
+        """Learn what a pod that was read shows; where it is bound, the store shows it by now."""
+        since = self._assumed.since(outcome.task)
+        if since is None or not outcome.was_read:
+            return
+        pod = outcome.pod
+        if pod is None or (not pod.spec.node_name and now - since >= DOUBT_ENDS):
+            self._assumed.forget(outcome.task)
+
+    # Evictions
+
+    def evicting(self, sets: Sequence[VictimSet], now: datetime) -> list[VictimSet]:
+        """Give what is to be sent: of no set that has a member under way already."""
+        found = []
+        for one in sets:
+            if any(self._assumed.is_evicted(victim.evict.task, now) for victim in one.victims):
+                continue
+            for victim in one.victims:
+                self._assumed.evicting(victim.evict.task, victim.uid, now)
+            found.append(one)
+        return found
+
+    def took_eviction(self, outcome: Evicted, now: datetime) -> None:
+        """Learn what came of an eviction. Whoever may not be evicted now is no victim for a while."""
+        task, answer = outcome.victim.evict.task, outcome.answer
+        is_fine = answer.result in (Result.DONE, Result.ABSENT)
+        if outcome.tried or not is_fine:
+            self._assumed.not_evicted(task)
+        if not is_fine:
+            self._victims.failed(task, answer.why, now, answer.wait_s)
+            self._happened.append(_of_victim(outcome, "evict-refused", answer.why, now))
+        elif not outcome.tried:
+            self._victims.succeeded(task)
+            self._happened.append(_of_victim(outcome, "evicted", outcome.victim.evict.why, now))
+
+    def lost_gangs(self, half: frozenset[str], snapshot: Snapshot, now: datetime) -> tuple[Evict, ...]:
+        """Give the evictions of gangs of which some were bound and the others could not follow.
+
+        For its grace the cycle tries to place the others. Not while binds of it are under way, nor of one that ran whole
+        once: that is a stale gang, which has a grace of its own.
+        """
+        jobs = {job.id: job for job in snapshot.jobs}
+        for job in snapshot.jobs:
+            if len(job.tasks) > 1 and job.id not in self._whole and held(job) >= least(job.root):
+                self._whole[job.id] = None
+        while len(self._whole) > MOST_WHOLE:
+            del self._whole[next(iter(self._whole))]
+        self._half = {
+            job: self._half.get(job, now)
+            for job in half
+            if job not in self._whole and not any(self._assumed.holds(task.id) for task in jobs[job].tasks)
+        }
+        found: list[Evict] = []
+        for job_id, since in self._half.items():
+            if now - since < self._graces.half_gang:
+                continue
+            job = jobs[job_id]
+            why = (
+                f"{held(job)} of the {least(job.root)} pods that {job_id} needs were bound, and the others could not "
+                "follow: it gives its places back and starts whole later"
+            )
+            found += [
+                Evict(task=task.id, job=job_id, node=task.node, action=HALF_GANG, why=why)
+                for task in job.tasks
+                if task.status in HOLDING
+            ]
+        return tuple(found)
+
+    # Towards the outside
+
+    def happened(self) -> tuple[Happened, ...]:
+        """Give what happened since the last time."""
+        happened, self._happened = tuple(self._happened), []
+        return happened
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way that a later cycle has to look after."""
+        return bool(len(self._assumed) or self._unready or self._half)
+
+    def next_until(self, now: datetime) -> datetime | None:
+        """Give when the next pause ends."""
+        times = [
+            one for one in (self._jobs.next_until(now), self._victims.next_until(now)) if one is not None
+        ]
+        return min(times, default=None)
+
+    def _tell(self, outcome: Bound, what: Literal["bound", "bind-failed"], now: datetime) -> None:
+        bind = outcome.order.bind
+        self._happened.append(
+            Happened(
+                pod=bind.task,
+                uid=outcome.order.uid,
+                what=what,
+                node=bind.node,
+                message=outcome.answer.why,
+                at=now,
+            )
+        )
+
+
+def _held_back(why: str) -> str:
+    return f"its last bind failed, and it waits before the next try: {why}"
+
+
+def _of_victim(
+    outcome: Evicted, what: Literal["evicted", "evict-refused"], message: str, now: datetime
+) -> Happened:
+    victim = outcome.victim
+    return Happened(
+        pod=victim.evict.task, uid=victim.uid, what=what, node=victim.evict.node, message=message, at=now
+    )

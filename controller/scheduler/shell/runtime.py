@@ -1,0 +1,258 @@
+"""Wire the scheduler together: who holds what, what starts first, and what ends first. No decision is made here.
+
+Order at the end, so that nothing of ours is under way once another replica may lead: the loop, its requests in flight, what
+is still to be told, then the Lease is released, then the watches end.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from controller.config import KubeSection
+from controller.runtime import Election
+from controller.scheduler.grouper.spec import Terms
+from controller.scheduler.shell.config import Config
+from controller.scheduler.shell.dispatch import EVICTORS, WORKERS, Dispatch
+from controller.scheduler.shell.effects import Effects
+from controller.scheduler.shell.grouping import Grouping
+from controller.scheduler.shell.look_again import LookAgain
+from controller.scheduler.shell.loop import Loop
+from controller.scheduler.shell.memory import Memory
+from controller.scheduler.shell.metrics import Metrics
+from controller.scheduler.shell.prebind import Prebind
+from controller.scheduler.shell.prebind_words import Settings
+from controller.scheduler.shell.report import Reporter
+from controller.scheduler.shell.sight import Sight
+from controller.scheduler.shell.stores import Stores, Watches
+from controller.server import Server
+from kube.api import Api
+from kube.clock import SYSTEM, Clock
+from kube.leader import LeaderElection, unique_identity
+from kube.session import Session, connect, user_agent
+
+log = structlog.get_logger(__name__)
+
+PROGRAM: Final = "nodemend-scheduler"
+_WATCH_CONNECTIONS: Final = 32  # eighteen watches, their lists, and the owners that the grouper reads
+_LOOP_END_S: Final = 20.0
+_TELLING_END_S: Final = 3.0
+_TIDY_S: Final = 5.0
+
+
+class Apis(msgspec.Struct, frozen=True, kw_only=True):
+    """Three ways to the server: `lease` without write guard, for the election alone; `reads` for the watches; `writes`."""
+
+    lease: Api
+    reads: Api
+    writes: Api
+
+
+Connect = Callable[[Config, Callable[[], float]], Apis]
+
+
+def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
+    """Open the sessions. Raises CannotConnect."""
+    deadline_s = config.leader.renew_deadline.total_seconds()
+    return Apis(
+        lease=_session(config.kube, max_connections=2, timeout_s=deadline_s / 2),
+        reads=_session(config.kube, max_connections=_WATCH_CONNECTIONS),
+        writes=_session(config.kube, max_connections=WORKERS + EVICTORS + 8, write_guard=guard),
+    )
+
+
+def _session(kube: KubeSection, **options: Any) -> Session:
+    return connect(
+        user_agent=user_agent(PROGRAM),
+        kubeconfig=Path(kube.kubeconfig) if kube.kubeconfig else None,
+        server=kube.server or None,
+        token_file=Path(kube.token_file) if kube.token_file else None,
+        ca_file=Path(kube.ca_file) if kube.ca_file else None,
+        **options,
+    )
+
+
+class Scheduler:
+    """One replica. `on_lost` is called when leadership is gone and must end the process."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        on_lost: Callable[[str], None],
+        connect: Connect = connect_all,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Raises CannotConnect, OSError (the address to listen on, a CA file)."""
+        self._on_lost = on_lost
+        self._woken = threading.Event()
+        self._leading = threading.Event()
+        self._halted = threading.Event()
+        self._watching_ends = threading.Event()
+        guard = Election()
+        self._apis = apis = connect(config, guard.write_budget)
+        self._election = _election(config, apis.lease, clock)
+        guard.bind(self._election.write_budget)
+        self._metrics = Metrics()
+        self._metrics.leader.set(0)
+        self._stores = stores = Stores(self.wake, config.scheduler_name)
+        self._watches = Watches(
+            stores,
+            apis.reads,
+            agents_namespace=config.agents.lease_namespace,
+            clock=clock,
+            stop=self._watching_ends,
+        )
+        self._grouping = Grouping(
+            pods=stores.pods,
+            pod_groups=stores.pod_groups,
+            priority_classes=stores.priority_classes,
+            reads=apis.reads,
+            writes=apis.writes,
+            terms=Terms(
+                queue_label=config.queue_label,
+                node_pool_label=config.pool_label,
+                default_queue=config.default_queue,
+            ),
+            scheduler_name=config.scheduler_name,
+            clock=clock,
+            wake=self.wake,
+            may_write=lambda: not config.dry_run and self._may_write(),
+            calm=self._is_calm,
+        )
+        self._prebind = prebind = Prebind(
+            api=apis.writes,
+            pods=stores.pods,
+            nodes=stores.nodes,
+            claims=stores.claims,
+            slices=stores.slices,
+            taint_rules=stores.taint_rules,
+            device_classes=stores.device_classes,
+            volume_claims=stores.volume_claims,
+            volumes=stores.volumes,
+            storage_classes=stores.storage_classes,
+            clock=clock,
+            scheduler_name=config.scheduler_name,
+            settings=Settings(wait_s=config.graces.volumes.total_seconds()),
+        )
+        self._dispatch = Dispatch(Effects(apis.writes), prebind, LookAgain(stores, clock).why_not, self.wake)
+        self._reporter = Reporter(
+            api=apis.writes,
+            pods=stores.pods,
+            pod_groups=stores.pod_groups,
+            queues=stores.queues,
+            clock=clock,
+            instance=os.environ.get("POD_NAME") or self._election.identity,
+            scheduler_name=config.scheduler_name,
+            calm=self._is_calm,
+            pool_label=config.pool_label,
+        )
+        self._loop = Loop(
+            stores=stores,
+            sight=Sight(stores, self._grouping, config, clock),
+            memory=Memory(config.graces),
+            dispatch=self._dispatch,
+            reporter=self._reporter,
+            metrics=self._metrics,
+            rules=config.rules,
+            clock=clock,
+            woken=self._woken,
+            dry_run=config.dry_run,
+        )
+        self._server = Server(
+            config.listen,
+            self._metrics.registry,
+            why_not_healthy=self._loop.why_not_healthy,
+            why_not_ready=stores.why_not_synced,
+            pages={
+                "/snapshot": lambda: msgspec.json.encode(self._loop.seen.snapshot),
+                "/plan": lambda: msgspec.json.encode(self._loop.seen.plan),
+            },
+        )
+
+    @property
+    def port(self) -> int:
+        """Where /metrics is, where port 0 was configured."""
+        return self._server.port
+
+    def wake(self) -> None:
+        """Let the loop turn now. From any thread."""
+        self._woken.set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, or until the loop or the election ended by a defect; then end in order. Blocks."""
+        self._server.start()
+        self._grouping.start()
+        self._watches.start()
+        self._reporter.start()
+        threading.Thread(target=self._tidy, args=(stop,), name="tidy", daemon=True).start()
+        electing = threading.Thread(
+            target=self._election.run, args=(self._started, self._lost), name="election", daemon=True
+        )
+        electing.start()
+        loop = threading.Thread(target=self._loop.run, args=(self._leading, stop), name="loop", daemon=True)
+        loop.start()
+        while loop.is_alive() and electing.is_alive() and not stop.wait(1.0):
+            pass  # without its election a replica would look well and never lead
+        stop.set()
+        self._end(loop)
+
+    def _end(self, loop: threading.Thread) -> None:
+        self._halted.set()
+        self.wake()
+        loop.join(_LOOP_END_S)
+        self._grouping.stop(_TELLING_END_S)
+        self._reporter.stop(_TELLING_END_S)
+        if (
+            loop.is_alive()
+        ):  # what hangs may still write: the Lease then passes on by itself, after its duration
+            self._election.stop()
+        else:
+            self._election.release()
+        self._watching_ends.set()
+        for api in (self._apis.reads, self._apis.writes, self._apis.lease):
+            if isinstance(api, Session):
+                api.close()
+        self._server.stop()
+        log.info("scheduler.stopped")
+
+    def _tidy(self, stop: threading.Event) -> None:
+        """Take back what earlier leaders wrote for pods that were never bound."""
+        while not stop.wait(_TIDY_S):
+            if self._may_write() and self._stores.why_not_synced() is None:
+                self._prebind.tidy()
+
+    def _is_calm(self) -> bool:
+        return self._dispatch.under_way == 0
+
+    def _may_write(self) -> bool:
+        return not self._halted.is_set() and self._election.write_budget() > 0
+
+    def _started(self) -> None:
+        self._metrics.leader.set(1)
+        self._leading.set()
+        self.wake()
+
+    def _lost(self, why: str) -> None:
+        self._halted.set()
+        self._metrics.leader.set(0)
+        self._on_lost(why)
+
+
+def _election(config: Config, api: Api, clock: Clock) -> LeaderElection:
+    leader = config.leader
+    return LeaderElection(
+        api,
+        leader.namespace,
+        leader.name,
+        unique_identity(),
+        clock,
+        lease_duration=leader.lease_duration // timedelta(seconds=1),
+        renew_deadline=leader.renew_deadline.total_seconds(),
+        retry_period=leader.retry_period.total_seconds(),
+    )

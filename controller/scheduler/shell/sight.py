@@ -1,0 +1,221 @@
+"""What a cycle sees: one snapshot made of the stores at one instant, with what this process knows besides. Shell.
+
+Besides are: which group each pod belongs to before the API says so (`grouping`), binds and evictions that were sent and do
+not show yet (`assumed`), who goes back after failures, and what the last plan promised. Where the stores cannot be trusted
+(not in, or not heard about for too long) it refuses to look, and says why.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from controller.renewals import Renewals
+from controller.scheduler.model import Job, Snapshot, TaskStatus
+from controller.scheduler.plan import Promise
+from controller.scheduler.pod_constraints import Surroundings
+from controller.scheduler.pod_tasks import SUB_GROUP, Binding
+from controller.scheduler.shell.config import Config
+from controller.scheduler.shell.grouping import GroupView
+from controller.scheduler.shell.stores import Stores
+from controller.scheduler.snapshot import POD_GROUP, Objects, Options, build
+from controller.scheduler.unseen import Unseen
+from kube.clock import Clock
+from kube.nodehealth import NodeHealth
+from kube.scheduling import PodGroup
+from kube.store import key_of
+from kube.types import Lease, Node, Pod
+
+FRACTIONS_ARE_OFF = (
+    "GPU fractions are switched off (enable_fractions): nothing would keep a pod within its share of a card"
+)
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process knows besides the stores. `held_back`: why a job must wait, by job."""
+
+    binding: Mapping[str, Binding] = {}
+    evicting: frozenset[str] = frozenset()
+    protected: Mapping[str, str] = {}
+    held_back: Mapping[str, str] = {}
+    reserved_for: str = ""
+    promises: tuple[Promise, ...] = ()
+    suspected: str = ""
+    unseen: Unseen = Unseen.ADMIT
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One instant. `nodes` and `healths`: the objects that it was made of; `extra`: why a job waits, of the shell's own."""
+
+    snapshot: Snapshot
+    problems: tuple[str, ...]
+    group_problems: Mapping[str, str]
+    extra: Mapping[str, str]
+    pods: Mapping[str, Pod]
+    nodes: Mapping[str, Node]
+    healths: Mapping[str, NodeHealth]
+
+
+class Groups(Protocol):
+    """Who belongs to which pod group; see `grouping.Grouping`."""
+
+    def view(self) -> GroupView: ...
+
+
+class Sight:
+    """The loop's thread looks."""
+
+    def __init__(self, stores: Stores, groups: Groups, config: Config, clock: Clock) -> None:
+        self._stores = stores
+        self._groups = groups
+        self._config = config
+        self._clock = clock
+        self._renewals = Renewals(clock)
+        stores.leases.subscribe(self._renewals.see)
+        self._members = Members()
+
+    def why_not_look(self) -> str | None:
+        """Say why the stores cannot be trusted now."""
+        return self._stores.why_not_synced() or self._stores.why_not_fresh(self._clock.monotonic())
+
+    def look(self, now: datetime, known: Known) -> Look:
+        """Take one instant."""
+        stores, config = self._stores, self._config
+        view = self._groups.view()
+        pods = stores.pods.snapshot()
+        nodes, healths = stores.nodes.snapshot(), stores.healths.snapshot()
+        objects = Objects(
+            nodes=tuple(nodes.values()),
+            health=tuple(healths.values()),
+            leases=self.leases(),
+            pods=self._members.grouped(pods, view, config.scheduler_name),
+            pod_groups=tuple(_all_groups(stores.pod_groups.snapshot(), view.made)),
+            queues=stores.queues.values(),
+            topologies=stores.topologies.values(),
+            node_topologies=stores.node_topologies.values(),
+            priority_classes=stores.priority_classes.values(),
+            device_classes=stores.device_classes.values(),
+            claims=stores.claims.values(),
+            slices=stores.slices.values(),
+            taint_rules=stores.taint_rules.values(),
+            around=Surroundings(
+                namespaces={name: one.metadata.labels for name, one in stores.namespaces.snapshot().items()},
+                volume_claims=stores.volume_claims.snapshot(),
+                volumes=stores.volumes.snapshot(),
+                storage_classes=stores.storage_classes.snapshot(),
+            ),
+        )
+        snapshot, problems = build(objects, now, self._options(known), config.rules)
+        snapshot, extra = hold_back(snapshot, known.held_back, fractions=config.enable_fractions)
+        return Look(
+            snapshot=snapshot,
+            problems=problems,
+            group_problems=view.problems,
+            extra=extra,
+            pods=pods,
+            nodes=nodes,
+            healths=healths,
+        )
+
+    def leases(self) -> Mapping[str, Lease]:
+        """Give the agents' Leases by node, dated by our own clock."""
+        return {
+            name.rpartition("/")[2]: self._renewals.dated(lease)
+            for name, lease in self._stores.leases.snapshot().items()
+        }
+
+    def _options(self, known: Known) -> Options:
+        config = self._config
+        return Options(
+            settings=config.settings(),
+            scheduler_name=config.scheduler_name,
+            pool_label=config.pool_label,
+            pool=config.pool,
+            binding=known.binding,
+            evicting=known.evicting,
+            protected=known.protected,
+            unseen=Unseen.REFUSE if Unseen.REFUSE in (known.unseen, config.unseen) else Unseen.ADMIT,
+            suspected=known.suspected,
+            reserved_for=known.reserved_for,
+            promises=known.promises,
+        )
+
+
+class Members:
+    """Pods with the name of their group on them, before the API has it: made once for each version of a pod."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Pod, str, str, Pod]] = {}
+
+    def grouped(self, pods: Mapping[str, Pod], view: GroupView, scheduler_name: str) -> tuple[Pod, ...]:
+        """Give all pods, those of ours with their group's annotation and their subgroup's label."""
+        made: dict[str, tuple[Pod, str, str, Pod]] = {}
+        found = [
+            self._of(key, pod, view, made) if _is_ours(pod, scheduler_name) else pod
+            for key, pod in pods.items()
+        ]
+        self._made = made
+        return tuple(found)
+
+    def _of(self, key: str, pod: Pod, view: GroupView, made: dict[str, tuple[Pod, str, str, Pod]]) -> Pod:
+        told = view.members.get(key)
+        if told is None or told.uid != pod.metadata.uid:
+            return pod
+        held = self._made.get(key)
+        if held is None or held[0] is not pod or held[1:3] != (told.group, told.sub_group):
+            held = (pod, told.group, told.sub_group, _with_group(pod, told.group, told.sub_group))
+        made[key] = held
+        return held[3]
+
+
+def _is_ours(pod: Pod, scheduler_name: str) -> bool:
+    return pod.spec.scheduler_name == scheduler_name
+
+
+def _with_group(pod: Pod, group: str, sub_group: str) -> Pod:
+    meta = pod.metadata
+    annotations, labels = meta.annotations, meta.labels
+    if POD_GROUP not in annotations:
+        annotations = {**annotations, POD_GROUP: group.rpartition("/")[2]}
+    if sub_group and SUB_GROUP not in labels:
+        labels = {**labels, SUB_GROUP: sub_group}
+    if annotations is meta.annotations and labels is meta.labels:
+        return pod
+    meta = msgspec.structs.replace(meta, annotations=annotations, labels=labels)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def _all_groups(stored: Mapping[str, PodGroup], made: Mapping[str, PodGroup]) -> Iterator[PodGroup]:
+    yield from stored.values()
+    yield from (group for key, group in made.items() if key not in stored)
+
+
+def hold_back(
+    snapshot: Snapshot, held_back: Mapping[str, str], *, fractions: bool
+) -> tuple[Snapshot, Mapping[str, str]]:
+    """Give the snapshot in which some jobs are not ready, and why: failures before, or fractions that are off."""
+    extra: dict[str, str] = {}
+    jobs: list[Job] = []
+    for job in snapshot.jobs:
+        why = held_back.get(job.id, "")
+        if not why and not fractions and _asks_for_a_fraction(job):
+            why = FRACTIONS_ARE_OFF
+        if why and any(task.status is TaskStatus.PENDING for task in job.tasks):
+            extra[job.id] = why
+            jobs.append(msgspec.structs.replace(job, ready=False))
+        else:
+            jobs.append(job)
+    return (msgspec.structs.replace(snapshot, jobs=tuple(jobs)) if extra else snapshot), extra
+
+
+def _asks_for_a_fraction(job: Job) -> bool:
+    return any(task.request.is_shared for task in job.tasks if task.status is TaskStatus.PENDING)
+
+
+def group_of(pod: Pod, view: GroupView) -> str:
+    """Name the pod group that a pod belongs to, without its namespace; "" = none yet."""
+    if told := pod.metadata.annotations.get(POD_GROUP):
+        return told
+    member = view.members.get(key_of(pod.metadata))
+    return member.group.rpartition("/")[2] if member is not None and member.uid == pod.metadata.uid else ""

@@ -1,0 +1,195 @@
+"""What the loop remembers: promises, pauses after failures, binds under way, gangs of which half was lost."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from controller.outcome import Result
+from controller.scheduler.model import Snapshot, TaskStatus
+from controller.scheduler.plan import Plan, Promise
+from controller.scheduler.shell.config import GracesSection
+from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
+from controller.scheduler.shell.memory import DOUBT_ENDS, HALF_GANG, Memory
+from controller.scheduler.shell.orders import GangOrder, half_gangs
+from tests.fakes import EPOCH
+from tests.scheduler.words import cluster, job, node, queue
+from tests.scheduler_shell.shell_words import answer, gang, keyed, victims, waiting_pod
+
+SECOND = timedelta(seconds=1)
+GRACE = GracesSection().half_gang
+
+
+def told(order: GangOrder, number: int, result: Result, *, why: str = "", waits: bool = False) -> Bound:
+    """Say what came of one member."""
+    return Bound(order=order.members[number], job=order.job, answer=answer(result, why), waits=waits)
+
+
+def remembering(order: GangOrder) -> Memory:
+    """Give a memory with one order under way."""
+    memory = Memory(GracesSection())
+    memory.ordered([order], EPOCH)
+    return memory
+
+
+def half(*, bound: int, of: int = 4) -> Snapshot:
+    """Give a gang of which some are on nodes, that never ran whole."""
+    made = job("gang", "team", pods=of, on=[("a", [n]) for n in range(bound)])
+    return cluster([node("a")], [queue("team")], [msgspec.structs.replace(made, started_at=None)])
+
+
+def test_what_is_under_way_is_told_to_the_next_snapshot() -> None:
+    """Every member holds its place until the answer, and after it until it shows."""
+    order = gang("p0", "p1")
+    memory = remembering(order)
+    assert set(memory.known(EPOCH).binding) == {"ns/p0", "ns/p1"}
+    memory.took_bind(told(order, 0, Result.DONE), EPOCH)
+    assert set(memory.known(EPOCH).binding) == {"ns/p0", "ns/p1"}
+    memory.settle(keyed([waiting_pod("p0", node="a"), waiting_pod("p1")]))
+    assert set(memory.known(EPOCH).binding) == {"ns/p1"}
+    assert [(one.what, one.pod) for one in memory.happened()] == [("bound", "ns/p0")]
+    assert memory.happened() == ()
+
+
+@pytest.mark.parametrize("result", [Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED])
+def test_a_refused_bind_goes_back_for_a_growing_pause(result: Result) -> None:
+    """Its room is free at once, others go on, and it is said why it waits."""
+    order, memory, now, pauses = gang("p0"), Memory(GracesSection()), EPOCH, []
+    for _ in range(4):
+        memory.ordered([order], now)
+        memory.took_bind(told(order, 0, result, why="a policy says no"), now)
+        known = memory.known(now)
+        assert known.binding == {}
+        assert "a policy says no" in known.held_back["ns/gang"]
+        until = memory.next_until(now)
+        assert until is not None
+        pauses.append((until - now) // SECOND)
+        now = until
+    assert pauses == [1, 2, 5, 10]
+    assert memory.known(now).held_back == {}
+
+
+def test_a_bind_that_was_not_sent_since_the_world_changed_is_decided_anew_at_once() -> None:
+    """No pause: the next cycle sees the new world."""
+    order = gang("p0")
+    memory = remembering(order)
+    memory.took_bind(told(order, 0, Result.REFUSED, why="node a changed since it was chosen"), EPOCH)
+    assert memory.known(EPOCH).binding == {}
+    assert memory.known(EPOCH).held_back == {}
+    assert memory.happened() == ()
+
+
+@pytest.mark.parametrize("result", [Result.UNAVAILABLE, Result.CONFLICT])
+def test_a_bind_of_which_nobody_knows_holds_its_room_until_the_pod_was_read(result: Result) -> None:
+    """It is looked at at once; unbound counts only once no request can be on its way any more."""
+    order = gang("p0")
+    memory = remembering(order)
+    memory.took_bind(told(order, 0, result), EPOCH)
+    assert memory.doubtful(EPOCH) == ("ns/p0",)
+    memory.looked(Looked(task="ns/p0", was_read=False), EPOCH + 2 * DOUBT_ENDS)
+    memory.looked(Looked(task="ns/p0", pod=waiting_pod("p0")), EPOCH)
+    assert "ns/p0" in memory.known(EPOCH).binding
+    memory.looked(Looked(task="ns/p0", pod=waiting_pod("p0")), EPOCH + DOUBT_ENDS)
+    assert memory.known(EPOCH + DOUBT_ENDS).binding == {}
+
+
+def test_a_doubtful_pod_that_is_gone_holds_nothing() -> None:
+    """Nobody can bind it any more."""
+    order = gang("p0")
+    memory = remembering(order)
+    memory.took_bind(told(order, 0, Result.CONFLICT), EPOCH)
+    memory.looked(Looked(task="ns/p0", pod=None), EPOCH)
+    assert memory.known(EPOCH).binding == {}
+
+
+def test_a_gang_that_waits_for_a_volume_is_prepared_again_every_second_and_keeps_its_places() -> None:
+    """Until it is ready, or gave up."""
+    order = gang("p0", "p1")
+    memory = remembering(order)
+    for number in range(2):
+        memory.took_bind(told(order, number, Result.SKIPPED, waits=True), EPOCH)
+    assert memory.to_prepare_again(EPOCH) == []
+    assert memory.to_prepare_again(EPOCH + SECOND) == [order]
+    assert memory.to_prepare_again(EPOCH + SECOND) == []
+    assert set(memory.known(EPOCH).binding) == {"ns/p0", "ns/p1"}
+    for number in range(2):
+        memory.took_bind(told(order, number, Result.BLOCKED, why="given up"), EPOCH + 2 * SECOND)
+    assert memory.to_prepare_again(EPOCH + 9 * SECOND) == []
+    assert memory.known(EPOCH + 2 * SECOND).binding == {}
+
+
+def test_a_member_that_is_gone_ends_the_waiting_of_its_gang() -> None:
+    """Nothing is prepared for pods that are no more."""
+    order = gang("p0")
+    memory = remembering(order)
+    memory.took_bind(told(order, 0, Result.SKIPPED, waits=True), EPOCH)
+    memory.settle(keyed([waiting_pod("p0", uid="another")]))
+    assert memory.to_prepare_again(EPOCH + SECOND) == []
+
+
+def test_an_eviction_is_sent_once_and_told_with_why_this_victim() -> None:
+    """While it does not show, no set with that pod is sent again."""
+    memory, one = Memory(GracesSection()), victims("v0", "v1")
+    assert memory.evicting([one], EPOCH) == [one]
+    assert memory.evicting([one, victims("v1", "v2")], EPOCH) == []
+    assert memory.known(EPOCH).evicting == {"ns/v0", "ns/v1"}
+    done = Evicted(victim=one.victims[0], gains=one.gains, answer=answer(Result.DONE))
+    memory.took_eviction(done, EPOCH)
+    (happened,) = memory.happened()
+    assert (happened.what, happened.message) == ("evicted", "lent")
+
+
+def test_a_pod_that_a_budget_holds_is_no_victim_for_a_while() -> None:
+    """And the rest of its set is free again, for another choice."""
+    memory, one = Memory(GracesSection()), victims("v0", "v1")
+    memory.evicting([one], EPOCH)
+    for victim, result in zip(one.victims, (Result.DONE, Result.BLOCKED), strict=True):
+        memory.took_eviction(
+            Evicted(victim=victim, gains=one.gains, answer=answer(result, "a budget"), tried=True), EPOCH
+        )
+    known = memory.known(EPOCH)
+    assert known.evicting == frozenset()
+    assert known.protected == {"ns/v1": "a budget"}
+    assert [one.what for one in memory.happened()] == ["evict-refused"]
+    assert memory.known(EPOCH + 11 * SECOND).protected == {}
+
+
+def test_a_half_gang_has_its_grace_and_then_gives_its_places_back() -> None:
+    """Only the members that hold a place are evicted."""
+    memory, snapshot = Memory(GracesSection()), half(bound=2)
+    assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH) == ()
+    assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + GRACE - SECOND) == ()
+    found = memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + GRACE)
+    assert [(one.task, one.action) for one in found] == [("gang-0", HALF_GANG), ("gang-1", HALF_GANG)]
+    assert "2 of the 4 pods" in found[0].why
+
+
+def test_a_half_gang_that_becomes_whole_is_left_alone_for_ever() -> None:
+    """Later losses make it stale, which has another grace."""
+    memory = Memory(GracesSection())
+    for snapshot, at in ((half(bound=2), EPOCH), (half(bound=4), EPOCH + SECOND)):
+        assert memory.lost_gangs(half_gangs(snapshot), snapshot, at) == ()
+    later = half(bound=3)
+    for passed in range(3):
+        assert memory.lost_gangs(half_gangs(later), later, EPOCH + passed * GRACE) == ()
+
+
+def test_a_gang_with_a_bind_under_way_is_not_half() -> None:
+    """Its members come one after the other."""
+    memory, snapshot = Memory(GracesSection()), half(bound=2)
+    order = gang("x")
+    bind = msgspec.structs.replace(order.members[0].bind, task="gang-2")
+    member = msgspec.structs.replace(order.members[0], bind=bind)
+    memory.ordered([msgspec.structs.replace(order, members=(member,))], EPOCH)
+    for passed in range(3):
+        assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + passed * GRACE) == ()
+    assert snapshot.jobs[0].tasks[2].status is TaskStatus.PENDING
+
+
+def test_what_a_plan_promises_is_told_to_the_next_snapshot() -> None:
+    """And nothing else of it is kept."""
+    memory = Memory(GracesSection())
+    promises = (Promise(job="ns/g", nodes=("a",)),)
+    memory.planned(Plan(reserved_for="ns/big"), promises)
+    known = memory.known(EPOCH)
+    assert (known.reserved_for, known.promises) == ("ns/big", promises)

@@ -1,0 +1,79 @@
+"""What belongs together: gangs below their minimum, victims that leave for one job, gangs of which half was lost."""
+
+import msgspec
+import pytest
+
+from controller.scheduler.model import Job, PodSet, SubGroup, TaskStatus
+from controller.scheduler.plan import Bind, Evict, Plan
+from controller.scheduler.shell.orders import half_gangs, least, together, victim_sets
+from tests.scheduler.words import cluster, job, node, queue
+
+ON_A = [("a", [0]), ("a", [1])]
+
+
+def planned(*jobs: Job) -> list[tuple[str, list[str]]]:
+    """Bind every pod that waits; say what goes together."""
+    snapshot = cluster([node("a")], [queue("team")], jobs)
+    binds = tuple(
+        Bind(task=task.id, job=one.id, node="a")
+        for one in jobs
+        for task in one.tasks
+        if task.status is TaskStatus.PENDING
+    )
+    return [(name, [bind.task for bind in found]) for name, found in together(Plan(binds=binds), snapshot)]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (job("one", "team"), [["one-0"]]),
+        (job("gang", "team", pods=3), [["gang-0", "gang-1", "gang-2"]]),
+        (job("elastic", "team", pods=3, least=1, on=ON_A[:1]), [["elastic-1"], ["elastic-2"]]),
+        (job("lost", "team", pods=4, on=ON_A), [["lost-2", "lost-3"]]),
+        (job("loose", "team", pods=3, least=1), [["loose-0", "loose-1", "loose-2"]]),
+    ],
+    ids=[
+        "a single pod goes alone",
+        "a gang goes as one",
+        "what a running job takes besides goes one by one",
+        "the missing members of a gang go as one",
+        "a job that starts goes as one",
+    ],
+)
+def test_binds_that_go_together(made: Job, expected: list[list[str]]) -> None:
+    """One order for what is sent together or not at all."""
+    assert [tasks for _, tasks in planned(made)] == expected
+
+
+def test_a_job_needs_the_sum_of_its_subgroups_or_as_many_as_it_says() -> None:
+    """`min_sub_group` counts the smallest ones: fewer pods can make it whole."""
+    leaves = (PodSet(name="a", min_available=4), PodSet(name="b", min_available=2))
+    assert least(SubGroup(pod_sets=leaves)) == 6
+    assert least(SubGroup(pod_sets=leaves, min_sub_group=1)) == 2
+    nested = SubGroup(groups=(SubGroup(name="in", pod_sets=leaves),), pod_sets=(PodSet(name="c"),))
+    assert least(nested) == 7
+
+
+def test_victims_of_one_gainer_are_one_set_and_stale_gangs_each_their_own() -> None:
+    """Whoever is gone already is in none."""
+    evictions = [
+        Evict(task="x-0", job="x", node="a", action="reclaim", why="w", gains="asks"),
+        Evict(task="y-0", job="y", node="a", action="reclaim", why="w", gains="asks"),
+        Evict(task="s-0", job="s", node="a", action="stalegangeviction", why="w"),
+        Evict(task="t-0", job="t", node="a", action="stalegangeviction", why="w"),
+        Evict(task="gone", job="t", node="a", action="stalegangeviction", why="w"),
+    ]
+    sets = victim_sets(evictions, {"x-0": "1", "y-0": "2", "s-0": "3", "t-0": "4"})
+    assert [(one.gains, [victim.evict.task for victim in one.victims]) for one in sets] == [
+        ("asks", ["x-0", "y-0"]),
+        ("", ["s-0"]),
+        ("", ["t-0"]),
+    ]
+
+
+def test_a_half_gang_is_one_that_never_ran_whole() -> None:
+    """One that started once and lost members is stale, which is another matter."""
+    never = msgspec.structs.replace(job("never", "team", pods=3, on=ON_A), started_at=None)
+    started = job("started", "team", pods=3, on=[("a", [2]), ("a", [3])])
+    waiting = job("waiting", "team", pods=3)
+    assert half_gangs(cluster([node("a")], [queue("team")], [never, started, waiting])) == {"never"}
