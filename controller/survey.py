@@ -75,7 +75,7 @@ def survey(fleet: Fleet, now: datetime) -> Survey:
             left_alone[name] = why
         else:
             terms_on[name] = chosen
-        verdicts[name] = _without_ended(assess_in(fleet, node, now), node, remediations.get(name, ()), ended)
+        verdicts[name] = without_ended(assess_in(fleet, node, now), node, remediations.get(name, ()), ended)
         if owner := why_not_act(node):
             owners[name] = owner
     found = Survey(
@@ -96,9 +96,10 @@ def survey(fleet: Fleet, now: datetime) -> Survey:
     return msgspec.structs.replace(found, pools=_pools(found))
 
 
-def _without_ended(
+def without_ended(
     verdict: Verdict, node: Node, remediations: Iterable[Remediation], ended: dict[str, Remediation]
 ) -> Verdict:
+    """Leave out what closed incidents dealt with; those are added to `ended`."""
     if not verdict.standing or not remediations:
         return verdict
     standing: list[HealthFinding] = []
@@ -130,20 +131,28 @@ def _pools(found: Survey) -> dict[PoolKey, Pool]:
             incidents=mine,
             now=found.now,
         )
-        turned = turns_of(
-            node,
-            found.fleet.healths.get(name),
-            found.verdicts[name],
-            mine,
-            terms,
-            found.now,
-            in_hands=owned or (node.spec.unschedulable and not _contained(node, mine)),
-        )
+        turned = turns_on(found.fleet, node, found.verdicts[name], mine, terms, found.now, owned=owned)
         if turned:
             turns.setdefault(key, []).extend(turned)
     for key, pool in pools.items():
         pool.burst = burst(turns.get(key, ()), len(pool.nodes), pool.terms)
     return pools
+
+
+def turns_on(
+    fleet: Fleet,
+    node: Node,
+    verdict: Verdict,
+    incidents: Iterable[Remediation],
+    terms: Terms,
+    now: datetime,
+    *,
+    owned: bool,
+) -> list[Turn]:
+    """Give when a node turned ill; `owned`: another automation has it in hand."""
+    health = fleet.healths.get(node.metadata.name)
+    in_hands = owned or (node.spec.unschedulable and not _contained(node, incidents))
+    return turns_of(node, health, verdict, incidents, terms, now, in_hands=in_hands)
 
 
 def is_ready(node: Node) -> bool:

@@ -5,21 +5,14 @@ has no report at all: from the first one on, a node without is new, and its agen
 """
 
 from collections.abc import Collection, Iterable
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from controller.scheduler.nodes import Device, Node
+from kube.policy import Unseen as Unseen
 
 NEVER_REPORTED: Final = "node(s) had GPUs that no agent ever reported"
-
-
-class Unseen(StrEnum):
-    """What becomes of a GPU node that no agent ever reported."""
-
-    ADMIT = "admit"
-    REFUSE = "refuse"
 
 
 def gpu_nodes(nodes: Iterable[Node], devices: Iterable[Device]) -> frozenset[str]:
