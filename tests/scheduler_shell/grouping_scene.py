@@ -25,6 +25,7 @@ KINDS: dict[str, dict[str, str]] = {
     "batch/v1": {"Job": "jobs", "CronJob": "cronjobs"},
     "apps/v1": {"Deployment": "deployments", "ReplicaSet": "replicasets", "StatefulSet": "statefulsets"},
     "jobset.x-k8s.io/v1alpha2": {"JobSet": "jobsets"},
+    "kubeflow.org/v1": {"MPIJob": "mpijobs"},
     "ray.io/v1": {"RayJob": "rayjobs", "RayCluster": "rayclusters"},
     "example.com/v1": {"Widget": "widgets"},
 }

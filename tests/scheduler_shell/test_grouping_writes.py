@@ -344,3 +344,25 @@ def test_the_source_of_an_owner_is_not_copied_into_its_group() -> None:
     annotations = scene.only_group()["metadata"]["annotations"]
     assert annotations["note"] == "kept"
     assert "kubectl.kubernetes.io/last-applied-configuration" not in annotations
+
+
+def test_a_pod_that_goes_on_waiting_for_the_same_reason_wakes_nobody() -> None:
+    scene = Scene()
+    job = _jobs(scene)
+    scene.pod("mine", notes={POD_GROUP: "by-hand"})
+    scene.api.remove(scene.path("batch/v1", "Job", "train"))
+    scene.turn()
+    assert job["metadata"]["uid"] in scene.problem_of("train-0")
+    wakes = scene.wakes
+    for _ in range(10):
+        scene.turn(31)
+    assert scene.wakes == wakes
+
+
+def test_a_pod_that_waited_for_a_reason_and_went_leaves_nothing_behind() -> None:
+    scene = Scene()
+    scene.pod("mine", notes={POD_GROUP: "by-hand"})
+    scene.turn()
+    scene.api.remove(paths.pod(NAMESPACE, "mine"))
+    scene.turn(1)
+    assert scene.problem_of("mine") == ""

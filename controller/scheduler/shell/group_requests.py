@@ -9,7 +9,7 @@ from controller.scheduler.grouper.spec import PodGroupSpec
 from controller.scheduler.pod_tasks import SUB_GROUP
 from controller.scheduler.shell.group_bodies import body_of, collection, patch_of
 from kube import paths
-from kube.api import AlreadyExists, Api, ApiError, PatchType
+from kube.api import AlreadyExists, Api, ApiError, Conflict, Invalid, PatchType
 from kube.scheduling import PodGroup
 from kube.types import Pod
 
@@ -31,14 +31,24 @@ def put_group(
     patch = patch_of(spec, held, pool_label)
     if patch:
         path = paths.member(collection(spec.namespace), spec.name)
-        offer(_decoded(api.patch(path, patch, PatchType.MERGE, FIELD_MANAGER)))
+        offer(_decoded(_patched(api, path, patch)))
 
 
 def label_pod(api: Api, pod: Pod, sub_group: str) -> None:
     """Say on the pod in which subgroup it is. The UID keeps a successor of the same name from it. Raises ApiError."""
     meta = pod.metadata
     body = {"metadata": {"uid": meta.uid, "labels": {SUB_GROUP: sub_group}}}
-    api.patch(paths.pod(meta.namespace, meta.name), body, PatchType.MERGE, FIELD_MANAGER)
+    _patched(api, paths.pod(meta.namespace, meta.name), body)
+
+
+def _patched(api: Api, path: str, body: dict[str, Any]) -> bytes:
+    """Patch the object with the UID in `body`. Another of its name is refused as invalid, and means that ours went."""
+    try:
+        return api.patch(path, body, PatchType.MERGE, FIELD_MANAGER)
+    except Invalid as error:
+        if "metadata.uid" in str(error):
+            raise Conflict(str(error), code=error.code, reason=error.reason) from error
+        raise
 
 
 def _decoded(answer: bytes) -> PodGroup:

@@ -26,7 +26,7 @@ from controller.scheduler.shell.live_cluster import Surroundings
 from controller.scheduler.shell.memberships import Decision, Grouped, GroupView, Memberships
 from controller.scheduler.shell.owner_reads import OWNER_AGE_S, OwnerReads
 from controller.scheduler.shell.paced_writes import WORKERS, PacedWrites, Request
-from controller.scheduler.shell.path_reads import Key, NotRead, PathReads
+from controller.scheduler.shell.path_reads import READERS, Key, NotRead, PathReads
 from controller.scheduler.snapshot import POD_GROUP
 from kube.api import Api
 from kube.clock import Clock
@@ -38,7 +38,6 @@ __all__ = ["GroupView", "Grouped", "Grouping"]
 
 log = structlog.get_logger(__name__)
 
-READERS: Final = 4
 RESYNC_S: Final = 60.0
 DECIDED_FOR_S: Final = 300.0
 """How long a decision about a pod that waits stands without looking at its owners again."""
@@ -113,7 +112,8 @@ class Grouping:
         """Start nothing more; wait for what is under way, at most so long."""
         self._stop.set()
         self._bell.set()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
         self._hands.shutdown(wait=False, cancel_futures=True)
 
     def view(self) -> GroupView:
@@ -202,7 +202,7 @@ class Grouping:
                 if existing is None:  # pods that run may be its members, unless they end with it
                     self._resync_due = min(self._resync_due, now + GONE_S)
                 else:
-                    self._inbox.put(self._known.troubled())
+                    self._inbox.put(pod for pod in self._known.troubled() if self._names(pod, key))
             elif existing is None:
                 self._writes.drop(key)
                 self._again.update(dict.fromkeys(group.members, FRESH_AGE_S))
@@ -262,6 +262,13 @@ class Grouping:
             and (not pod.spec.node_name or POD_GROUP in meta.annotations)
         )
 
+    def _names(self, key: str, group_key: str) -> bool:
+        pod = self._pods.get(key)
+        return (
+            pod is not None
+            and group_key == f"{pod.metadata.namespace}/{pod.metadata.annotations.get(POD_GROUP)}"
+        )
+
     def _is_settled(self, pod: Pod, group_key: str) -> bool:
         existing = self._pod_groups.get(group_key)
         return existing is not None and (not existing.spec.sub_groups or SUB_GROUP in pod.metadata.labels)
@@ -285,10 +292,9 @@ class Grouping:
         spec = decided.spec
         named = pod.metadata.annotations.get(POD_GROUP, spec.name)
         if named != spec.name:  # somebody else's word, which is kept
-            self._forget(key)
-            if waits and self._pod_groups.get(f"{spec.namespace}/{named}") is None:
-                why = f"its annotation {POD_GROUP} names the PodGroup {named}, which is not there"
-                self._known.trouble(key, why)
+            lost = waits and self._pod_groups.get(f"{spec.namespace}/{named}") is None
+            why = f"its annotation {POD_GROUP} names the PodGroup {named}, which is not there" if lost else ""
+            self._forget(key, why)
             return
         held = self._known.decision(key)
         if held is not None and held.grouped.group != f"{spec.namespace}/{spec.name}":
@@ -300,14 +306,15 @@ class Grouping:
     def _fail(self, key: str, why: str, now: float) -> None:
         """Let the pod wait, and look at it again with growing pauses."""
         count = self._tries.get(key, 0)
-        self._forget(key)
+        self._forget(key, why)
         self._tries[key] = count + 1
-        self._known.trouble(key, why)
         due = now + min(FIRST_RETRY_S * 2.0 ** min(count, 10), LAST_RETRY_S)
         self._retry_at[key] = due
         heapq.heappush(self._retries, (due, key))
 
-    def _forget(self, key: str) -> None:
+    def _forget(self, key: str, why: str = "") -> None:
+        """Let a pod be in no group, for this reason if it waits."""
+        self._known.trouble(key, why)
         self._tries.pop(key, None)
         self._retry_at.pop(key, None)
         self._writes.drop(LABEL + key)

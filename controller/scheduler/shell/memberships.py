@@ -190,11 +190,10 @@ class Memberships:
                 self._touch()
 
     def forget(self, key: str) -> str:
-        """Let a pod go; name the group that has no member any more, "" where there is none such."""
+        """Let a pod be in no group; name the group that has no member any more, "" where there is none such."""
         held = self._decisions.pop(key, None)
         with self._lock:
-            if self._members.pop(key, None) is not None or self._problems.pop(key, None) is not None:
-                self._problems.pop(key, None)
+            if self._members.pop(key, None) is not None:
                 self._touch()
         if held is None:
             return ""

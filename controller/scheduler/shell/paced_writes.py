@@ -18,7 +18,6 @@ from kube.clock import Clock
 log = structlog.get_logger(__name__)
 
 WORKERS: Final = 4
-IN_FLIGHT: Final = 8
 PATIENCE_S: Final = 5.0
 POLL_S: Final = 0.25
 FIRST_PAUSE_S: Final = 0.5
@@ -100,11 +99,11 @@ class PacedWrites:
                 self._urgent[key] = None
         if now < self._quiet_until or not self._may_write():
             return ended
-        while self._urgent and len(self._flying) < IN_FLIGHT:
+        while self._urgent and len(self._flying) < WORKERS:
             self._start(_first(self._urgent), True)
         # What nobody waits for holds up no bind: while there are any, it goes out late and one at a time.
         calm = self._calm()
-        while self._patient and len(self._flying) < IN_FLIGHT:
+        while self._patient and len(self._flying) < WORKERS:
             key = _first(self._patient)
             overdue = self._patient[key] <= now and False not in self._flying.values()
             if not calm and not overdue:

@@ -16,7 +16,7 @@ from kube.api import Api, ApiError, Forbidden, NotFound
 from kube.clock import Clock
 
 CACHE_LIMIT: Final = 4096
-IN_FLIGHT: Final = 8
+READERS: Final = 4
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 30.0
 
@@ -103,14 +103,14 @@ class PathReads:
     def start(self) -> None:
         """Start what is wanted and due."""
         now = self._clock.monotonic()
-        for key in [key for key, due in self._wanted.items() if due <= now][: IN_FLIGHT - len(self._flying)]:
+        for key in [key for key, due in self._wanted.items() if due <= now][: READERS - len(self._flying)]:
             del self._wanted[key]
             self._flying.add(key)
             self._hands.submit(self._read, key)
 
     def next_due(self) -> float | None:
         """Say when there is something to start, on the monotonic clock."""
-        free = len(self._flying) < IN_FLIGHT
+        free = len(self._flying) < READERS
         return min(self._wanted.values()) if free and self._wanted else None
 
     def _drop_beside(self, key: Key) -> list[Key]:
