@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.cluster import Sandbox
 from sandbox.identities import AgentIdentities
-from sandbox.install import install
+from sandbox.install import install, install_scheduler
 from tests.manifests.admission import agents_of
 
 
@@ -15,6 +15,13 @@ def installed(sandbox: Sandbox) -> Sandbox:
     """The sandbox with the overlay `enforce` applied."""
     install(sandbox, "enforce")
     return sandbox
+
+
+@pytest.fixture(scope="package")
+def scheduled(installed: Sandbox) -> Sandbox:
+    """The same, with the scheduler's manifests applied, without components."""
+    install_scheduler(installed)
+    return installed
 
 
 @pytest.fixture(scope="module")
