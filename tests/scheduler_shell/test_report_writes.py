@@ -1,11 +1,12 @@
 """How the reporter writes: what happened as Events, what a refusal holds, and that nothing of it holds up the loop."""
 
 import threading
+import time
 
 import pytest
 
 from controller.scheduler.plan import Evict, Plan
-from controller.scheduler.shell.report import MOST_HAPPENED, Happened
+from controller.scheduler.shell.report import MOST_HAPPENED, PAUSE_S, Happened
 from controller.scheduler.shell.status_writes import Kind, Write
 from controller.scheduler.shell.steady_words import limited
 from controller.scheduler.shell.write_holds import WriteHolds
@@ -205,7 +206,7 @@ def test_holds_are_bounded() -> None:
     [
         pytest.param(Conflict("changed"), True, id="as soon as it is read anew"),
         pytest.param(Unavailable("away"), True, id="after a pause"),
-        pytest.param(NotFound("gone"), False, id="never, where it is gone"),
+        pytest.param(NotFound("gone"), False, id="not where it is gone, which the store will show"),
         pytest.param(
             Forbidden("ending", causes=("NamespaceTerminating",)), False, id="nor where its namespace ends"
         ),
@@ -220,7 +221,19 @@ def test_what_was_not_taken_is_written_again(error: ApiError, again: bool) -> No
     assert stage.round() == ["PATCH queues/research/status"]
     assert sum(stage.reporter.failed.values()) == again
     assert stage.round() == []
-    assert "PATCH queues/research/status" in stage.round(after_s=6.0)
+    assert stage.round(after_s=6.0) == (["PATCH queues/research/status"] if again else [])
+
+
+def test_a_refused_write_pauses_as_long_as_one_that_was_taken() -> None:
+    """A thousand refusals in a row would be a storm like any other."""
+    stage = Stage()
+    for index in range(5):
+        stage.queue(f"q{index}")
+    stage.api.fail_next(request_to("PATCH", "queues"), Invalid("no"), times=None)
+    stage.cycle()
+    began = time.monotonic()
+    assert len(stage.round()) == 5
+    assert time.monotonic() - began >= 5 * PAUSE_S
 
 
 def test_who_does_not_lead_writes_nothing_and_counts_no_failure() -> None:

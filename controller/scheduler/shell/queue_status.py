@@ -1,6 +1,6 @@
 """Queue status: what each holds and asks for, its children, and the conditions that stand. Pure.
 
-What begins or ends is written at once, numbers at most every few seconds for each queue, and nothing where nothing differs.
+What begins or ends is written within a second, numbers every few seconds for each queue, and nothing where nothing differs.
 Conditions of types that are not ours stay as they are.
 """
 
@@ -20,6 +20,7 @@ from kube import paths
 from kube.scheduling import Queue
 from kube.timestamps import rfc3339
 
+NEWS_EVERY_S: Final = 1.0
 NUMBERS_EVERY_S: Final = 5.0
 _CHILDREN: Final = 1000
 
@@ -36,10 +37,10 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class QueueStatuses:
-    """Remembers when each queue's numbers were written, and what was found in order. Times are monotonic seconds."""
+    """Remembers when each queue was written, and what was found in order. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._numbers_at: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
         self._in_order: dict[str, _Seen] = {}
 
     def writes(
@@ -68,7 +69,7 @@ class QueueStatuses:
                 continue
             self._add(name, seen, now, at, writes, due)
         self._in_order = {name: seen for name, seen in self._in_order.items() if name in queues}
-        self._numbers_at = {name: when for name, when in self._numbers_at.items() if name in queues}
+        self._written_at = {name: when for name, when in self._written_at.items() if name in queues}
         return writes, min(due, default=None)
 
     def _add(
@@ -79,11 +80,12 @@ class QueueStatuses:
         if not status and not figures:
             self._in_order[name] = seen
             return
-        next_at = self._numbers_at.get(name, float("-inf")) + NUMBERS_EVERY_S
-        if at < next_at and not is_news(seen.queue, seen.children, seen.conditions):
+        every_s = NEWS_EVERY_S if is_news(seen.queue, seen.children, seen.conditions) else NUMBERS_EVERY_S
+        next_at = self._written_at.get(name, float("-inf")) + every_s
+        if at < next_at:
             due.append(next_at)
             return
-        self._numbers_at[name] = at
+        self._written_at[name] = at
         writes.append(_write(seen.queue, {**status, **figures}))
 
 

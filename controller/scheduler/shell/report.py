@@ -195,20 +195,25 @@ class Reporter:
         at = self._clock.monotonic()
         if not self._holds.may(write, at):
             return False
+        is_there = True
         try:
             self._send(write)
         except AlreadyExists:
             pass  # another leader said it, or we before a restart
         except ApiError as error:
-            if isinstance(error, NotFound) or (isinstance(error, Forbidden) and _ENDING in error.causes):
-                return True
-            self._note_failure(write, error)
-            return False
-        if self._holds.worked(write):
-            log.info("report.accepted_again", kind=write.kind.value)
-        self.written[write.kind.value] += 1
+            is_there = False
+            if not (
+                isinstance(error, NotFound) or (isinstance(error, Forbidden) and _ENDING in error.causes)
+            ):
+                self._note_failure(write, error)
+                return False
+        finally:
+            self._ending.wait(PAUSE_S if self._calm() else PAUSE_BUSY_S)
         self._rounds.took(write, at)
-        self._ending.wait(PAUSE_S if self._calm() else PAUSE_BUSY_S)
+        if is_there:
+            self.written[write.kind.value] += 1
+            if self._holds.worked(write):
+                log.info("report.accepted_again", kind=write.kind.value)
         return True
 
     def _send(self, write: Write) -> None:
