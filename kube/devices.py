@@ -149,3 +149,25 @@ class SliceSpec(Struct, frozen=True, kw_only=True):
 class ResourceSlice(Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: SliceSpec = SliceSpec()
+
+
+class DeviceTaintSelector(Struct, frozen=True, kw_only=True):
+    """None = any. An empty selector takes every device."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Struct, frozen=True, kw_only=True):
+    """Without a selector no device is meant."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: SliceTaint
+
+
+class DeviceTaintRule(Struct, frozen=True, kw_only=True):
+    """A taint that somebody else than the driver puts on devices; slices do not show it."""
+
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec

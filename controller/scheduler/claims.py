@@ -98,9 +98,9 @@ class Claims:
         return sum(device not in held and device not in self._standing_devices for device in gpus)
 
     def are_its_own(self, task: TaskState) -> bool:
-        """Tell whether each of a pod's claims was made for it alone, so that it needs devices that nobody has."""
-        names = (self._id(task, name) for name in task.spec.request.claims)
-        return all(name in self._claims and self._claims[name].from_template for name in names)
+        """Tell whether each of a pod's claims was made for it alone and has nothing, so that it needs free devices."""
+        claims = (self._claims.get(self._id(task, name)) for name in task.spec.request.claims)
+        return all(claim is not None and claim.from_template and not claim.devices for claim in claims)
 
     def why_not(self, task: TaskState, node: NodeState, later: bool) -> str | None:
         """Say why a pod's claims cannot be served on a node; `later`: what is being released counts as free."""

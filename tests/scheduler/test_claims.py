@@ -103,6 +103,14 @@ def test_a_shared_claim_binds_to_its_node() -> None:
     assert refusal(snapshot, "m") == "node(s) didn't have the devices of an allocated resourceclaim"
 
 
+def test_a_pod_goes_where_its_own_claim_holds_devices_already() -> None:
+    """A bind was prepared and came to nothing: the node seems full, yet it is this pod that fills it."""
+    mine = claim("mine", devices=("d/n/0",), reserved_for=("new-0",), from_template=True)
+    snapshot = world(pod("new", "mine"), devices=[device("m", 0), device("n", 0)], claims=[mine])
+    (bind,) = run_cycle(snapshot).binds
+    assert (bind.node, bind.devices) == ("n", (("mine", ("d/n/0",)),))
+
+
 def test_devices_of_strangers_stay_taken() -> None:
     """A claim whose users are not in the snapshot keeps its devices."""
     held = claim("held", devices=("d/n/0",), reserved_for=("who",))

@@ -14,7 +14,15 @@ from controller.scheduler.nodes import PartHealth
 from controller.scheduler.plan import Promise
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Objects, Options, build
-from kube.devices import ClaimSpec, ClaimStatus, DeviceClass, ResourceClaim, ResourceSlice, SliceDevice
+from kube.devices import (
+    ClaimSpec,
+    ClaimStatus,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+    SliceDevice,
+)
 from kube.scheduling import PodGroup, PriorityClass, Topology
 from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
 from tests.scheduler.object_words import GROUP, HALF, ONE_GPU, RUNNING, built, group, only, queue, reservation
@@ -254,6 +262,14 @@ def test_devices_are_as_healthy_as_their_cards() -> None:
     assert [device.gpu for device in snapshot.devices] == [uuid(0), uuid(2), uuid(3)]
     assert all(device.closed for device in snapshot.devices)
     assert [len(device.taints) for device in snapshot.devices] == [1, 0, 0]
+
+
+def test_a_rule_taints_devices_that_slices_show_without() -> None:
+    """The core keeps pods off them like off any other tainted device."""
+    spec = {"deviceSelector": {"device": "gpu-3"}, "taint": {"key": "fence", "effect": "NoExecute"}}
+    rule = msgspec.convert({"metadata": {"name": "r"}, "spec": spec}, DeviceTaintRule)
+    snapshot = built(taint_rules=(rule,), **device_objects())
+    assert [len(device.taints) for device in snapshot.devices] == [1, 0, 0, 1]
 
 
 def test_claims_of_a_pod() -> None:

@@ -11,7 +11,7 @@ from controller.scheduler.shell.prebind import Prebind
 from controller.scheduler.shell.prebind_words import Settings
 from kube import paths
 from kube.api import PatchType
-from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kube.store import Store
 from kube.types import Node, Pod
@@ -20,6 +20,7 @@ from tests.fakes import FakeClock
 
 NAME = "nodemend-scheduler"
 DRIVER = "gpu.example.com"
+RULES = paths.collection("resource.k8s.io", "v1", "devicetaintrules")
 SLICES = paths.collection("resource.k8s.io", "v1", "resourceslices")
 CLASSES = paths.collection("resource.k8s.io", "v1", "deviceclasses")
 CLAIMS = paths.collection("resource.k8s.io", "v1", "resourceclaims")
@@ -40,6 +41,7 @@ class Cluster:
         self.nodes: Store[Node] = Store()
         self.claims: Store[ResourceClaim] = Store(index=node_of_claim)
         self.slices: Store[ResourceSlice] = Store(index=node_of_slice)
+        self.rules: Store[DeviceTaintRule] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.volume_claims: Store[PersistentVolumeClaim] = Store()
         self.volumes: Store[PersistentVolume] = Store()
@@ -48,6 +50,7 @@ class Cluster:
             paths.pods(): (self.pods, Pod),
             paths.nodes(): (self.nodes, Node),
             CLAIMS: (self.claims, ResourceClaim),
+            RULES: (self.rules, DeviceTaintRule),
             SLICES: (self.slices, ResourceSlice),
             CLASSES: (self.classes, DeviceClass),
             VOLUME_CLAIMS: (self.volume_claims, PersistentVolumeClaim),
@@ -60,6 +63,7 @@ class Cluster:
             nodes=self.nodes,
             claims=self.claims,
             slices=self.slices,
+            taint_rules=self.rules,
             device_classes=self.classes,
             volume_claims=self.volume_claims,
             volumes=self.volumes,

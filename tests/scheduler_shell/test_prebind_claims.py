@@ -10,7 +10,7 @@ from kube import paths
 from kube.api import Conflict, Unavailable
 from kube.types import Pod
 from tests.fake_api import request_to
-from tests.scheduler_shell.prebind_stage import CLASSES, DRIVER, SLICES, Cluster, to_bind
+from tests.scheduler_shell.prebind_stage import CLASSES, DRIVER, RULES, SLICES, Cluster, to_bind
 
 TAINT = {"key": "sick", "value": "xid-79", "effect": "NoSchedule"}
 CLAIM = paths.resource_claim("team", "c1")
@@ -120,6 +120,11 @@ def _newer_pool(cluster: Cluster) -> None:
     cluster.add(SLICES, {"metadata": {"name": "s-new"}, "spec": spec})
 
 
+def _rule(cluster: Cluster) -> None:
+    spec = {"deviceSelector": {"pool": "n1", "device": "gpu-0"}, "taint": TAINT}
+    cluster.add(RULES, {"metadata": {"name": "fence"}, "spec": spec})
+
+
 OWNER = {"kind": "Pod", "name": "p1", "uid": "uid-before", "controller": True}
 
 
@@ -153,6 +158,7 @@ OWNER = {"kind": "Pod", "name": "p1", "uid": "uid-before", "controller": True}
             "untolerated taint {sick: xid-79}",
             id="taint appeared",
         ),
+        pytest.param({}, _rule, "untolerated taint {sick: xid-79}", id="taint by a rule"),
         pytest.param(
             {"status": allocated(users=("x",))},
             lambda cluster: _replace_slice(cluster, taints=[{**TAINT, "effect": "NoExecute"}]),

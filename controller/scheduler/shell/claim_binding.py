@@ -11,11 +11,13 @@ cannot be sure to be first gives way. Of two schedulers that do so exactly one w
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from controller.scheduler.claims import MOST_USERS
+from controller.scheduler.device_rules import with_rules
 from controller.scheduler.pod_tasks import claims_of
 from controller.scheduler.shell.claim_allocation import (
     Asked,
@@ -34,7 +36,14 @@ from controller.scheduler.shell.prebind_words import TRIES, Outcome, Reserved, S
 from kube import paths
 from kube.api import Api, ApiError, Conflict, Invalid, NotFound, PatchType
 from kube.clock import Clock
-from kube.devices import CLAIM_FINALIZER, DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import (
+    CLAIM_FINALIZER,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+    SliceDevice,
+)
 from kube.store import Store, key_of, version_of
 from kube.types import Pod
 
@@ -53,6 +62,7 @@ class ClaimBinding:
         pods: Store[Pod],
         claims: Store[ResourceClaim],
         slices: Store[ResourceSlice],
+        taint_rules: Store[DeviceTaintRule],
         device_classes: Store[DeviceClass],
         clock: Clock,
         scheduler_name: str,
@@ -62,6 +72,7 @@ class ClaimBinding:
         self._pods = pods
         self._claims = claims
         self._slices = slices
+        self._rules = taint_rules
         self._classes = device_classes
         self._clock = clock
         self._scheduler_name = scheduler_name
@@ -135,7 +146,10 @@ class ClaimBinding:
                 return (), "was given other devices meanwhile"
             if len(claim.status.reserved_for) >= MOST_USERS and not is_reserved_for(claim, pod.metadata.uid):
                 return (), f"has its maximum of {MOST_USERS} users"
-        return asked, why_not_devices(asked, offered(self._slices.by_index(node)))
+        return asked, why_not_devices(asked, self._offered(node))
+
+    def _offered(self, node: str) -> Mapping[str, SliceDevice]:
+        return offered(with_rules(self._slices.by_index(node), self._rules.values()))
 
     def _allocate(self, claim: ResourceClaim, pod: Pod, node: str, asked: Asked) -> None:
         meta = claim.metadata
@@ -147,7 +161,7 @@ class ClaimBinding:
             claim,
             asked,
             node=node,
-            known=offered(self._slices.by_index(node)),
+            known=self._offered(node),
             classes=self._classes.snapshot(),
             now=self._clock.now(),
         )

@@ -25,7 +25,7 @@ from controller.scheduler.shell.volume_binding import VolumeBinding
 from kube import paths
 from kube.api import Api, ApiError, NotFound
 from kube.clock import Clock
-from kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kube.store import Store
 from kube.types import Node, Pod
@@ -66,6 +66,7 @@ class Prebind:
         nodes: Store[Node],
         claims: Store[ResourceClaim],
         slices: Store[ResourceSlice],
+        taint_rules: Store[DeviceTaintRule],
         device_classes: Store[DeviceClass],
         volume_claims: Store[PersistentVolumeClaim],
         volumes: Store[PersistentVolume],
@@ -86,6 +87,7 @@ class Prebind:
             pods=pods,
             claims=claims,
             slices=slices,
+            taint_rules=taint_rules,
             device_classes=device_classes,
             clock=clock,
             scheduler_name=scheduler_name,
