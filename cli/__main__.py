@@ -22,6 +22,7 @@ from cli.failure import Exit, Failure
 from cli.judgement import judge_fleet, judge_node
 from cli.release import ReleaseOptions, release
 from cli.runbook import all_reasons, choose_reasons, list_lines, runbook_lines
+from cli.scheduling_commands import add_commands
 from cli.status import report_status
 from cli.status_text import status_lines
 from cli.text import cleaned, say, warn
@@ -207,6 +208,9 @@ def _shared() -> argparse.ArgumentParser:
     )
     shared.add_argument("--namespace", metavar="NAME", help="where nodemend runs; default: nodemend-system")
     shared.add_argument("-o", "--output", choices=("table", "json"), help="default: table")
+    shared.add_argument(
+        "--json", dest="output", action="store_const", const="json", help="the same as -o json"
+    )
     return shared
 
 
@@ -292,6 +296,8 @@ def _parser() -> argparse.ArgumentParser:
             action="store_true",
             help="also remove conditions with a name of ours whose writer nothing records",
         )
+
+    add_commands(commands, _shared, _print)
 
     runbook = commands.add_parser("runbook", parents=[_shared()], help="what a reason means and what to do")
     runbook.add_argument(

@@ -51,6 +51,10 @@ class FitReasons:
             answer = self._known[key] = answer_of(counts, len(self._ledger.nodes))
         return answer
 
+    def why_not(self, task: TaskState, node: NodeState) -> str:
+        """Say why one node does not take a pod now, in the words that are counted."""
+        return self._why(task, self._fit.of(task)[0], node)
+
     def _why(self, task: TaskState, shape: Shape, node: NodeState) -> str:
         why = self._fit.why_not(task, node, False)
         if why is None:
