@@ -256,6 +256,22 @@ def test_a_pod_of_a_repair_gets_no_token(scene: Sandbox, controller: Session) ->
     assert "volumes" not in made["spec"]
 
 
+LOOKED_AT = (
+    ("", "v1", "pods"),
+    ("", "v1", "namespaces"),
+    ("", "v1", "persistentvolumeclaims"),
+    ("", "v1", "persistentvolumes"),
+    ("storage.k8s.io", "v1", "storageclasses"),
+    ("scheduling.k8s.io", "v1", "priorityclasses"),
+    ("resource.k8s.io", "v1", "resourceclaims"),
+    ("resource.k8s.io", "v1", "resourceslices"),
+    ("resource.k8s.io", "v1", "deviceclasses"),
+    ("apps", "v1", "replicasets"),
+    ("batch", "v1", "jobs"),
+)
+"""What `queues`, `why`, `gpus` and `simulate` read of Kubernetes itself."""
+
+
 def test_a_person_with_the_operator_role_may_answer_incidents_and_nothing_else(scene: Sandbox) -> None:
     """`repaired` and `cancel` work; changing a policy, cordoning or evicting needs other rights."""
     admin = scene.admin
@@ -273,6 +289,8 @@ def test_a_person_with_the_operator_role_may_answer_incidents_and_nothing_else(s
     try:
         for path in (paths.nodes(), paths.node_healths(), paths.remediations(), paths.policies()):
             person.get(path)
+        for group, version, plural in LOOKED_AT:
+            person.get(paths.collection(group, version, plural))
         person.patch(story, ANNOTATE, PatchType.MERGE)
         for refused in (
             merge(paths.remediation_status("inc-000000000001"), {"status": {"phase": "Returned"}}),
