@@ -19,7 +19,7 @@ from controller.scheduler.shell.effects import Answer, Effects
 from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError
-from kube.types import Pod
+from kube.types import Node, NodeCondition, Pod
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +111,10 @@ class Dispatch:
             self._under_way += 1
         self._binders.submit(self._guarded, self._read, task)
 
+    def condition(self, node: Node, condition: NodeCondition) -> None:
+        """Order a condition to be written; nobody waits for it, and what failed is asked for again."""
+        self.submit(self._condition, node, condition)
+
     def collect(self) -> list[Outcome]:
         """Give what came in since the last time."""
         with self._lock:
@@ -173,6 +177,14 @@ class Dispatch:
             self.tell(Looked(task=task, was_read=False))
             return
         self.tell(Looked(task=task, pod=pod))
+
+    def _condition(self, node: Node, condition: NodeCondition) -> None:
+        answer = self._effects.condition(node, condition)
+        told = {"node": node.metadata.name, "status": condition.status, "reason": condition.reason}
+        if answer.result is Result.DONE:
+            log.warning("node.starts", **told, message=condition.message)
+        else:
+            log.warning("node.condition_not_written", **told, error=answer.why)
 
     def _evict_set(self, one: VictimSet) -> None:
         answers = [(victim, self._effects.try_evict(victim.evict.task, victim.uid)) for victim in one.victims]

@@ -1,4 +1,4 @@
-"""The two things that the scheduler does to pods: bind one, evict one. Shell: one request each, every error a value.
+"""What the scheduler does to pods, bind one and evict one, and to Nodes. Shell: one request each, every error a value.
 
 A bind carries the UID of the pod that was decided on, so that it never lands on another one of the same name, and the grant
 in the Binding's annotations, which the server merges into the pod in the same request (fractions-dra.md section 6). An
@@ -18,8 +18,8 @@ from controller.scheduler.numa_objects import PREDICTED, predicted
 from controller.scheduler.plan import Bind
 from controller.scheduler.snapshot import POD_GROUP
 from kube import paths
-from kube.api import Api, ApiError, NotFound
-from kube.types import Pod
+from kube.api import Api, ApiError, NotFound, PatchType
+from kube.types import Node, NodeCondition, Pod
 
 GRANT: Final = "nodemend.dev/gpu-grant"
 RECEIVED: Final = "received-resource-type"
@@ -110,3 +110,15 @@ class Effects:
             return msgspec.json.decode(self._api.get(paths.pod(namespace, name)), type=Pod)
         except NotFound:
             return None
+
+    def condition(self, node: Node, condition: NodeCondition) -> Answer:
+        """Write one condition of a Node; the others stay as they are."""
+        body = {
+            "metadata": {"uid": node.metadata.uid},
+            "status": {"conditions": [msgspec.to_builtins(condition)]},
+        }
+        try:
+            self._api.patch(paths.node_status(node.metadata.name), body, PatchType.STRATEGIC, FIELD_MANAGER)
+        except ApiError as error:
+            return Answer(result=result_of(error), why=str(error), wait_s=error.retry_after_s)
+        return DONE

@@ -20,6 +20,7 @@ from controller.scheduler.plan import Plan
 from controller.scheduler.rules import Rules
 from controller.scheduler.shell.dispatch import Bound, Dispatch, Looked, Outcome
 from controller.scheduler.shell.effects import annotations_of
+from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.memory import Memory
 from controller.scheduler.shell.metrics import Metrics
 from controller.scheduler.shell.orders import (
@@ -61,6 +62,7 @@ class Loop:
         *,
         stores: Stores,
         sight: Sight,
+        health: HealthWatch,
         memory: Memory,
         dispatch: Dispatch,
         reporter: Reporter,
@@ -73,6 +75,7 @@ class Loop:
         self.seen = Seen()
         self._stores = stores
         self._sight = sight
+        self._health = health
         self._memory = memory
         self._dispatch = dispatch
         self._reporter = reporter
@@ -133,13 +136,20 @@ class Loop:
         ):  # before the first cycle there is nothing that could have stopped
             self._idle = idle
         if idle:
+            self._health.deaf()
             return WAITING_S
         self._memory.settle(self._stores.pods.snapshot())
         with self._metrics.cycle.time():
-            look = self._sight.look(now, self._memory.known(now))
-            plan = run_cycle(look.snapshot, self._rules, self._ms())
+            verdict = self._health.look(now)
+            look = self._sight.look(now, self._memory.known(now), verdict)
+            warm = self._health.plan(
+                look.snapshot, lambda snapshot: run_cycle(snapshot, self._rules, self._ms()), self._rules
+            )
+        plan = warm.plan
         self.seen = Seen(snapshot=look.snapshot, plan=plan)
-        self._memory.planned(plan, plan.promises)
+        self._memory.planned(plan, warm.promises)
+        self._metrics.suspected.set(1 if verdict.suspected else 0)
+        self._metrics.put_aside.set(len(verdict.aside))
         if not self._dry_run:
             self._order(plan, look, now)
         self._metrics.show_plan(plan)
@@ -178,6 +188,8 @@ class Loop:
         sets = memory.evicting(victim_sets((*plan.evictions, *lost), uids), now)
         self._dispatch.evict(sets)
         self._read_doubtful(now)
+        for node, condition in self._health.conditions(now):
+            self._dispatch.condition(node, condition)
 
     def _read_doubtful(self, now: datetime) -> None:
         for task in self._memory.doubtful(now):
@@ -220,7 +232,8 @@ class Loop:
     def _wait(self, plan: Plan, look: Look, now: datetime) -> float:
         is_busy = bool(plan.waits or plan.pipelined or look.extra or self._memory.is_busy)
         longest = WAITING_S if is_busy else LONGEST_S
-        until = self._memory.next_until(now)
+        times = (self._memory.next_until(now), self._health.next_until(now))
+        until = min((one for one in times if one is not None), default=None)
         if until is not None:
             longest = min(longest, max(0.0, (until - now) / timedelta(seconds=1)))
         return longest

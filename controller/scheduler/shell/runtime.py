@@ -21,6 +21,7 @@ from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.dispatch import EVICTORS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
 from controller.scheduler.shell.grouping import Grouping
+from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.look_again import LookAgain
 from controller.scheduler.shell.loop import Loop
 from controller.scheduler.shell.memory import Memory
@@ -152,9 +153,11 @@ class Scheduler:
             calm=self._is_calm,
             pool_label=config.pool_label,
         )
+        sight = Sight(stores, self._grouping, config, clock)
         self._loop = Loop(
             stores=stores,
-            sight=Sight(stores, self._grouping, config, clock),
+            sight=sight,
+            health=HealthWatch(stores, sight.leases, config),
             memory=Memory(config.graces),
             dispatch=self._dispatch,
             reporter=self._reporter,

@@ -18,9 +18,9 @@ from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding
 from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.grouping import GroupView
+from controller.scheduler.shell.health_watch import Verdict, narrowed, why_held_back
 from controller.scheduler.shell.stores import Stores
 from controller.scheduler.snapshot import POD_GROUP, Objects, Options, build
-from controller.scheduler.unseen import Unseen
 from kube.clock import Clock
 from kube.nodehealth import NodeHealth
 from kube.scheduling import PodGroup
@@ -41,8 +41,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     held_back: Mapping[str, str] = {}
     reserved_for: str = ""
     promises: tuple[Promise, ...] = ()
-    suspected: str = ""
-    unseen: Unseen = Unseen.ADMIT
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +77,8 @@ class Sight:
         """Say why the stores cannot be trusted now."""
         return self._stores.why_not_synced() or self._stores.why_not_fresh(self._clock.monotonic())
 
-    def look(self, now: datetime, known: Known) -> Look:
-        """Take one instant."""
+    def look(self, now: datetime, known: Known, verdict: Verdict) -> Look:
+        """Take one instant, with what is known of health besides."""
         stores, config = self._stores, self._config
         view = self._groups.view()
         pods = stores.pods.snapshot()
@@ -106,8 +104,10 @@ class Sight:
                 storage_classes=stores.storage_classes.snapshot(),
             ),
         )
-        snapshot, problems = build(objects, now, self._options(known), config.rules)
-        snapshot, extra = hold_back(snapshot, known.held_back, fractions=config.enable_fractions)
+        snapshot, problems = build(objects, now, self._options(known, verdict), config.rules)
+        snapshot = narrowed(snapshot, verdict)
+        held_back = {**_turned_away(snapshot, pods, verdict), **known.held_back}
+        snapshot, extra = hold_back(snapshot, held_back, fractions=config.enable_fractions)
         return Look(
             snapshot=snapshot,
             problems=problems,
@@ -125,7 +125,7 @@ class Sight:
             for name, lease in self._stores.leases.snapshot().items()
         }
 
-    def _options(self, known: Known) -> Options:
+    def _options(self, known: Known, verdict: Verdict) -> Options:
         config = self._config
         return Options(
             settings=config.settings(),
@@ -135,8 +135,8 @@ class Sight:
             binding=known.binding,
             evicting=known.evicting,
             protected=known.protected,
-            unseen=Unseen.REFUSE if Unseen.REFUSE in (known.unseen, config.unseen) else Unseen.ADMIT,
-            suspected=known.suspected,
+            unseen=verdict.unseen,
+            suspected=verdict.suspected,
             reserved_for=known.reserved_for,
             promises=known.promises,
         )
@@ -189,6 +189,18 @@ def _with_group(pod: Pod, group: str, sub_group: str) -> Pod:
 def _all_groups(stored: Mapping[str, PodGroup], made: Mapping[str, PodGroup]) -> Iterator[PodGroup]:
     yield from stored.values()
     yield from (group for key, group in made.items() if key not in stored)
+
+
+def _turned_away(snapshot: Snapshot, pods: Mapping[str, Pod], verdict: Verdict) -> Mapping[str, str]:
+    """Say which jobs wait since kubelet turned their like away again and again."""
+    if not verdict.held_back:
+        return {}
+    found = {}
+    for job in snapshot.jobs:
+        waiting = [pods[task.id] for task in job.tasks if not task.node and task.id in pods]
+        if why := why_held_back(job.id, waiting, verdict):
+            found[job.id] = f"kubelet turned its pods away before, and it waits before the next try: {why}"
+    return found
 
 
 def hold_back(

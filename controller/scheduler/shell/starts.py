@@ -91,22 +91,30 @@ def start_of(pod: Pod, now: datetime) -> Start | None:
     if failure is None and began is None:
         return None
     meta = pod.metadata
-    owner = next((one for one in meta.owner_references if one.controller), None)
-    name = meta.name if owner is None else owner.name
     group = meta.annotations.get(POD_GROUP, "")
     at = began or pod.status.start_time or meta.creation_timestamp or now
     return Start(
         pod=f"{meta.namespace}/{meta.name}",
         uid=meta.uid,
         node=pod.spec.node_name,
-        owner=workload_of(f"{meta.namespace}/{name}"),
-        template=f"{meta.namespace}/{name}/{meta.labels.get(_REVISION, '')}",
+        owner=workload_key(pod),
+        template=f"{meta.namespace}/{_owner_name(pod)}/{meta.labels.get(_REVISION, '')}",
         job=f"{meta.namespace}/{group}" if group else "",
         gpu=_asks_for_gpu(pod),
         at=min(at, now),
         failure=failure,
         turned_away=turned_away is not None,
     )
+
+
+def workload_key(pod: Pod) -> str:
+    """Name the workload of a pod, as `Start.owner` does."""
+    return workload_of(f"{pod.metadata.namespace}/{_owner_name(pod)}")
+
+
+def _owner_name(pod: Pod) -> str:
+    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    return pod.metadata.name if owner is None else owner.name
 
 
 def _why_turned_away(pod: Pod) -> Failure | None:
