@@ -1,0 +1,178 @@
+"""From Kubernetes objects to a snapshot: devices, claims, and the pods that have them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.scheduler.pod_tasks import Binding
+from controller.scheduler.snapshot import Options
+from kube.devices import (
+    ClaimSpec,
+    ClaimStatus,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+    SliceDevice,
+)
+from tests.scheduler.kube_words import fault, health, node, pod, uuid
+from tests.scheduler.object_words import GROUP, built, only
+
+DRIVER = "gpu.nvidia.com"
+SELECTOR = {
+    "cel": {
+        "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+    }
+}
+
+
+def device_objects(expression: dict[str, Any] = SELECTOR) -> dict[str, Any]:
+    """Give a class, a claim of two and a slice with four GPUs, the first tainted."""
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {"type": {"string": "gpu"}, "uuid": {"string": uuid(index)}},
+            "taints": [{"key": "sick", "effect": "NoSchedule"}] if index == 0 else [],
+        }
+        for index in range(4)
+    ]
+    return {
+        "device_classes": (
+            msgspec.convert({"metadata": {"name": DRIVER}, "spec": {"selectors": [expression]}}, DeviceClass),
+        ),
+        "slices": (
+            msgspec.convert(
+                {
+                    "metadata": {"name": "s"},
+                    "spec": {"driver": DRIVER, "pool": {"name": "n1"}, "nodeName": "n1", "devices": devices},
+                },
+                ResourceSlice,
+            ),
+        ),
+        "claims": (
+            msgspec.convert(
+                {
+                    "metadata": {"name": "two", "namespace": "team"},
+                    "spec": {
+                        "devices": {
+                            "requests": [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 2}}]
+                        }
+                    },
+                    "status": {"reservedFor": [{"resource": "pods", "name": "p1", "uid": "u"}]},
+                },
+                ResourceClaim,
+            ),
+        ),
+    }
+
+
+def test_devices_are_as_healthy_as_their_cards() -> None:
+    """A sick card is no device, one that is Unknown takes nothing new."""
+    known = health(fault("part-out", gpu=1))
+    snapshot = built(
+        nodes=(node(conditions={"GpuXidError": "Unknown"}),), health=(known,), **device_objects()
+    )
+    assert [device.gpu for device in snapshot.devices] == [uuid(0), uuid(2), uuid(3)]
+    assert all(device.closed for device in snapshot.devices)
+    assert [len(device.taints) for device in snapshot.devices] == [1, 0, 0]
+
+
+def test_a_rule_taints_devices_that_slices_show_without() -> None:
+    """The core keeps pods off them like off any other tainted device."""
+    spec = {"deviceSelector": {"device": "gpu-3"}, "taint": {"key": "fence", "effect": "NoExecute"}}
+    rule = msgspec.convert({"metadata": {"name": "r"}, "spec": spec}, DeviceTaintRule)
+    snapshot = built(taint_rules=(rule,), **device_objects())
+    assert [len(device.taints) for device in snapshot.devices] == [1, 0, 0, 1]
+
+
+def test_claims_of_a_pod() -> None:
+    """A pod's claims are counted as GPUs; one that is still to be made from its template keeps the pod waiting."""
+    claims = [{"name": "a", "resourceClaimName": "two"}, {"name": "b", "resourceClaimTemplateName": "t"}]
+    snapshot = built(pod(meta=GROUP, spec={"resourceClaims": claims}), **device_objects())
+    (task,) = only(snapshot).tasks
+    assert (task.request.claims, task.request.dra_gpus) == (("team/two",), 2)
+    assert task.constraints.missing == ('resourceclaim "b"',)
+    assert snapshot.claims[0].reserved_for == ("team/p1",)
+
+
+def test_devices_of_a_bind_under_way_are_taken() -> None:
+    """Until its claim's status shows them; then the status counts."""
+    binding = {"team/p1": Binding(node="n1", devices=(("team/two", (f"{DRIVER}/n1/gpu-0",)),))}
+    claims = [{"name": "a", "resourceClaimName": "two"}]
+    waiting = pod(meta=GROUP, spec={"resourceClaims": claims})
+    snapshot = built(waiting, options=Options(binding=binding), **device_objects())
+    assert snapshot.claims[0].devices == (f"{DRIVER}/n1/gpu-0",)
+    objects = device_objects()
+    results = [{"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu-1"}]
+    status = msgspec.convert({"allocation": {"devices": {"results": results}}}, ClaimStatus)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], status=status),)
+    snapshot = built(waiting, options=Options(binding=binding), **objects)
+    assert snapshot.claims[0].devices == (f"{DRIVER}/n1/gpu-1",)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param({"consumesCounters": [{"counterSet": "gpu-0"}]}, id="a part of a larger one"),
+        pytest.param({"bindingConditions": ["attached"]}, id="one that has to be attached first"),
+        pytest.param(
+            {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}},
+            id="one of which claims take amounts",
+        ),
+    ],
+)
+def test_a_device_that_nobody_here_counts_is_given_to_nobody(device: dict[str, Any]) -> None:
+    """Rather than given away twice."""
+    objects = device_objects()
+    (piece,) = objects["slices"]
+    odd = msgspec.convert({"name": "odd", **device}, SliceDevice)
+    spec = msgspec.structs.replace(piece.spec, devices=(*piece.spec.devices, odd))
+    objects["slices"] = (msgspec.structs.replace(piece, spec=spec),)
+    assert len(built(**objects).devices) == len(built(**device_objects()).devices)
+
+
+@pytest.mark.parametrize(
+    ("requests", "why"),
+    [
+        pytest.param(
+            [
+                {"name": name, "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
+                for name in ("a", "b")
+            ],
+            "resourceclaim has more than one request of mode All, which is not supported",
+            id="all of them, twice",
+        ),
+        pytest.param(
+            [
+                {
+                    "name": "a",
+                    "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": "1Gi"}}},
+                }
+            ],
+            "request a asks for amounts of a device's capacity: not supported",
+            id="an amount of a device",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_served_says_so(requests: list[Any], why: str) -> None:
+    """It waits."""
+    objects = device_objects()
+    spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], spec=spec),)
+    assert built(**objects).claims[0].why_not == why
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.driver == 'gpu.nvidia.com' || true",
+        "device.capacity['gpu.nvidia.com'].memory > quantity('40Gi')",
+        "!(device.driver == 'x')",
+    ],
+)
+def test_a_class_that_says_more_is_not_guessed_at(expression: str) -> None:
+    """Its claims wait, and say so."""
+    snapshot = built(**device_objects({"cel": {"expression": expression}}))
+    assert snapshot.claims[0].why_not == f"device class {DRIVER} has a selector that is not understood"
+    assert snapshot.devices == ()
