@@ -154,7 +154,8 @@ class Loop:
             self._order(plan, look, now)
         self._metrics.show_plan(plan)
         self._metrics.unreadable.set(len(look.problems) + len(look.group_problems))
-        self._reporter.took(self._report(plan, look))
+        if not self._dry_run:
+            self._reporter.took(self._report(plan, look))
         return self._wait(plan, look, now)
 
     def _ms(self) -> Callable[[], int]:

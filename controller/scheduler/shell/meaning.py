@@ -1,5 +1,6 @@
 """What of an object a decision depends on, so that heartbeats and mere starts wake nobody. Pure."""
 
+from kube.store import Stored
 from kube.types import Node, Pod
 
 
@@ -18,16 +19,27 @@ def meaning_of_node(node: Node) -> object:
     )
 
 
-def meaning_of_pod(pod: Pod, scheduler_name: str) -> bool:
-    """Tell whether a pod's change can matter now: it waits for us, it ended, or it is about to."""
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
-        return True
-    if pod.spec.scheduler_name == scheduler_name:
-        return not pod.spec.node_name
-    return False
+def meaning_of_spec(obj: Stored) -> object:
+    """Give what of a Queue or PodGroup decides: all but its status, whose changes leave the generation as it is."""
+    meta = obj.metadata
+    return (meta.uid, meta.generation, meta.deletion_timestamp, meta.labels, meta.annotations)
 
 
-def is_open_to_pods(node: Node) -> bool:
-    """Tell whether a Node that was chosen a moment ago may still be bound to: it is there, Ready, and not ending."""
-    ready = node.condition("Ready")
-    return node.metadata.deletion_timestamp is None and (ready is None or ready.status == "True")
+def meaning_of_pod(pod: Pod, scheduler_name: str) -> object:
+    """Give what of a pod can matter now: it waits for us, it ended, or it is about to; None = nothing does.
+
+    That it waits, which we write on it ourselves, is no news.
+    """
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if meta.deletion_timestamp is not None or status.phase in ("Succeeded", "Failed"):
+        return (meta.uid, meta.deletion_timestamp, status.phase)
+    if spec.scheduler_name != scheduler_name or spec.node_name:
+        return None
+    return (
+        meta.uid,
+        meta.labels,
+        meta.annotations,
+        spec.scheduling_gates,
+        status.nominated_node_name,
+        status.resource_claim_statuses,
+    )

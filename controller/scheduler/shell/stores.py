@@ -7,12 +7,13 @@ the copy counts as empty, and it is asked again now and then, since what is inst
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from controller.scheduler.shell.claim_allocation import node_of_claim, node_of_slice
-from controller.scheduler.shell.meaning import meaning_of_node, meaning_of_pod
+from controller.scheduler.shell.meaning import meaning_of_node, meaning_of_pod, meaning_of_spec
 from kube import paths
 from kube.api import Api, ApiError, NotFound
 from kube.clock import Clock
@@ -22,7 +23,7 @@ from kube.policy import RemediationPolicy
 from kube.remediation import Remediation
 from kube.scheduling import NodeResourceTopology, PodGroup, PriorityClass, Queue, Topology
 from kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kube.store import Change, Store
+from kube.store import Change, Store, key_of
 from kube.types import Lease, Namespace, Node, Pod
 from kube.watch import Reflector
 
@@ -61,10 +62,13 @@ class Stores:
         self._scheduler_name = scheduler_name
         self._meanings: dict[str, object] = {}
         self._absent: frozenset[str] = frozenset()
-        self.nodes.subscribe(self._node_changed)
+        self.nodes.subscribe(partial(self._changed, "node", meaning_of_node))
+        self.queues.subscribe(partial(self._changed, "queue", meaning_of_spec))
+        self.pod_groups.subscribe(partial(self._changed, "podgroup", meaning_of_spec))
         self.pods.subscribe(self._pod_changed)
+        told = (self.nodes, self.queues, self.pod_groups, self.pods, self.leases)
         for store in self.all().values():
-            if store not in (self.nodes, self.pods, self.leases):
+            if store not in told:
                 store.subscribe(lambda _change, _obj: wake())
 
     def all(self) -> Mapping[str, Store[Any]]:
@@ -112,24 +116,27 @@ class Stores:
             else None
         )
 
-    def _node_changed(self, change: Change, node: Node | None) -> None:
-        if node is None:
+    def _changed(self, kind: str, meaning: Callable[[Any], object], change: Change, obj: Any) -> None:
+        """Wake where what decides changed: neither heartbeats nor our own status writes do."""
+        if obj is None:
             self._wake()
             return
-        name = node.metadata.name
+        key = f"{kind} {key_of(obj.metadata)}"
         if change is Change.DELETED:
-            self._meanings.pop(name, None)
+            self._meanings.pop(key, None)
             self._wake()
             return
-        meaning = meaning_of_node(node)
-        if self._meanings.get(name) != meaning:
-            self._meanings[name] = meaning
+        now = meaning(obj)
+        if self._meanings.get(key) != now:
+            self._meanings[key] = now
             self._wake()
 
     def _pod_changed(self, change: Change, pod: Pod | None) -> None:
         """Wake for pods that wait for us and for whatever frees room; one that merely starts changes nothing."""
-        if pod is None or change is Change.DELETED or meaning_of_pod(pod, self._scheduler_name):
-            self._wake()
+        if pod is None or change is Change.DELETED or meaning_of_pod(pod, self._scheduler_name) is not None:
+            self._changed("pod", lambda one: meaning_of_pod(one, self._scheduler_name), change, pod)
+        else:
+            self._meanings.pop(f"pod {key_of(pod.metadata)}", None)
 
 
 class Watches:
