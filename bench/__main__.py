@@ -3,6 +3,7 @@
 `detect`: kernel line to condition. `quarantine`: condition to quarantine, one by one and 750 nodes at once. `agent`: what
 a node pays for its agent while nothing happens. `nvml`: whether thousands of rounds of NVML leave anything behind. `checks`:
 what a round of all checks costs and leaves behind, and what a storm of kernel lines does. `cycle`: a cycle of the scheduler.
+`scheduler`: from the first create to the last bind, beside kube-scheduler and a bare client.
 Exit: 0 it was measured, whatever the aims; 1 it could not be measured (and why); 2 bad use; 3 this machine lacks something.
 """
 
@@ -15,7 +16,7 @@ from types import FrameType
 
 import msgspec
 
-from bench import agent, checks, checks_storm, cycle, detect, hardware, nvml_soak, quarantine
+from bench import agent, checks, checks_storm, cycle, detect, hardware, nvml_soak, quarantine, scheduler
 from bench.figures import Figure, flat, table
 from bench.outcome import NotMeasured
 from kube.api import ApiError
@@ -42,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             measured = checks.measure(_say, rounds=arguments.rounds, storm_s=arguments.storm)
         elif arguments.what == "cycle":
             measured = cycle.measure(_say, rounds=arguments.rounds)
+        elif arguments.what == "scheduler":
+            measured = scheduler.measure(
+                _say, nodes=arguments.nodes, pods=arguments.pods, rounds=arguments.rounds
+            )
         else:
             measured = quarantine.measure(
                 _say, nodes=arguments.nodes, sick=arguments.sick, samples=arguments.samples
@@ -103,6 +108,15 @@ def _parser() -> argparse.ArgumentParser:
             "cycle",
             "a cycle of the scheduler, in process, up to 5,000 nodes",
             (("rounds", "N", cycle.ROUNDS, "rounds of each scene; the median counts"),),
+        ),
+        (
+            "scheduler",
+            "from the first create to the last bind, beside kube-scheduler and a bare client",
+            (
+                ("nodes", "N", scheduler.NODES, "nodes of 8 GPUs"),
+                ("pods", "N", scheduler.PODS, "pods of one GPU in a turn"),
+                ("rounds", "N", scheduler.ROUNDS, "rounds of three turns"),
+            ),
         ),
     ):
         command = commands.add_parser(name, help=words, description=words)
