@@ -43,6 +43,11 @@ def hold_containment(case: Case) -> tuple[Hold | None, datetime | None]:
     return _hold_by_evidence(case, fresh=True), None
 
 
+def hold_mark(case: Case) -> Hold | None:
+    """Say why a node that is in service may not be cordoned for its proof: a recovery otherwise waits for nothing."""
+    return _hold_by_others(case) or _hold_by_mark(case)
+
+
 def hold_readiness(case: Case) -> tuple[Hold | None, datetime | None]:
     """Say why an open node is not taken out for its repair yet: it works on until the repair may follow at once."""
     hold, until = hold_quarantine(case)

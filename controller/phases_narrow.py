@@ -66,7 +66,10 @@ def waiting(case: Case) -> Move:
 
 def contained(case: Case) -> Move | None:
     """Give the next step towards the cordon in the phase that the incident is in; None once it is there."""
-    return put_mark(case, case.status.message) if is_untouched(case) else None
+    if not is_untouched(case):
+        return None
+    hold = guards.hold_mark(case)
+    return case.hold(hold) if hold is not None else put_mark(case, case.status.message)
 
 
 def worse_with_a_person(case: Case) -> Move | None:
