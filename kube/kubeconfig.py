@@ -80,7 +80,7 @@ def _load(path: str, context: str) -> Any:
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import load_kube_config
-    from yaml import YAMLError  # type: ignore[import-untyped]  # comes with kubernetes; no stubs
+    from yaml import YAMLError  # comes with kubernetes; no stubs
 
     configuration = Configuration()
     try:

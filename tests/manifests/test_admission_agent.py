@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from agent.record import new_object
 from checks.check import discover

@@ -5,7 +5,7 @@ import tomllib
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from agent.config import parse as parse_agent
 from checks.check import discover

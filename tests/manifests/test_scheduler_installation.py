@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from cli.uninstall_plan import ALL, CRD, OTHERS, PART_OF, PROGRAMS, RIGHTS, Bare, is_our_crd
 from controller.scheduler.shell.config import OUR_NAME, parse

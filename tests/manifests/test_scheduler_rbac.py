@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from controller.scheduler.grouper.kinds import KINDS
 from kube import paths

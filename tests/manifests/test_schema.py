@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect as shape
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only this test reads YAML
+import yaml  # no stubs are pinned; only this test reads YAML
 
 from checks.finding import Action, Effect, PartKind, Severity, Urgency
 from controller.terms import parse_limit

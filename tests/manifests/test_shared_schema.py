@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec.inspect as shape
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from kube.scheduling import PodGroup, Queue, Topology
 from sandbox.install import MANIFESTS

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # no stubs are pinned; only tests read YAML
+import yaml  # no stubs are pinned; only tests read YAML
 
 from sandbox.cluster import Sandbox
 from sandbox.install import MANIFESTS
