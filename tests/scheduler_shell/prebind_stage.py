@@ -24,6 +24,7 @@ RULES = paths.collection("resource.k8s.io", "v1", "devicetaintrules")
 SLICES = paths.collection("resource.k8s.io", "v1", "resourceslices")
 CLASSES = paths.collection("resource.k8s.io", "v1", "deviceclasses")
 CLAIMS = paths.collection("resource.k8s.io", "v1", "resourceclaims")
+CLAIM = paths.resource_claim("team", "c1")
 VOLUME_CLAIMS = paths.collection("", "v1", "persistentvolumeclaims")
 VOLUMES = paths.collection("", "v1", "persistentvolumes")
 STORAGE_CLASSES = paths.collection("storage.k8s.io", "v1", "storageclasses")
@@ -235,3 +236,16 @@ def to_bind(node: str = "n1", task: str = "team/p1", **devices: str) -> Bind:
         for name, numbers in devices.items()
     )
     return Bind(task=task, job="team/job", node=node, devices=given)
+
+
+def allocated(device: str = "gpu-0", node: str = "n1", users: tuple[str, ...] = (), **result: Any) -> Any:
+    """Give the status of an allocated claim."""
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device, **result}]
+    return {
+        "allocation": {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users],
+    }

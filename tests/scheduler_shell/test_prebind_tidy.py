@@ -4,8 +4,7 @@ import pytest
 
 from kube import paths
 from kube.types import Pod
-from tests.scheduler_shell.prebind_stage import NAME, Cluster, to_bind
-from tests.scheduler_shell.test_prebind_claims import allocated
+from tests.scheduler_shell.prebind_stage import NAME, Cluster, allocated, to_bind
 
 SELECTED = "volume.kubernetes.io/selected-node"
 DATA = paths.volume_claim("team", "data")

@@ -198,6 +198,15 @@ def test_a_volume_is_given_back_before_it_is_bound_and_not_after() -> None:
     assert claimed_by(cluster, "v1") == "data"
 
 
+def test_what_an_administrator_reserved_stays_reserved() -> None:
+    """The volume names the claim, without its UID: it is taken, and not given back to everybody."""
+    cluster, pod = scene(NONE)
+    cluster.volume("v1", claimRef={"namespace": "team", "name": "data"})
+    cluster.prebind.undo(prepare(cluster, pod))
+    volume = cluster.api.read(paths.volume("v1"))
+    assert (volume["spec"]["claimRef"]["uid"], volume["metadata"].get("annotations")) == ("uid-data", None)
+
+
 def test_somebody_else_takes_the_volume_in_between() -> None:
     """Conflict: look again, and take the next one."""
     cluster, pod = scene(NONE)
@@ -245,7 +254,8 @@ def test_conflicts(times: int, waits: bool) -> None:
     """Read again, decide again, three times at most."""
     cluster, pod = scene()
     cluster.api.fail_next(request_to("PATCH", "/data"), Conflict("modified", code=409), times=times)
-    assert prepare(cluster, pod).waits is waits
+    found = prepare(cluster, pod)
+    assert (found.waits, len(found.undo)) == (waits, int(waits))
 
 
 def test_claims_are_taken_back_when_the_volume_fails() -> None:
