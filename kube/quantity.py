@@ -5,6 +5,7 @@ A part of the unit asked for is rounded up, as Kubernetes does: what asks for le
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE])([+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?")
 _SUFFIXES = {
@@ -15,8 +16,10 @@ _SUFFIXES = {
     **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
 }
 _LONGEST_EXPONENT = 30
+_REMEMBERED = 4096  # a cluster has a few dozen different ones, asked for thousands of times a cycle
 
 
+@lru_cache(_REMEMBERED)
 def whole(text: str) -> int:
     """Give a quantity in whole units: bytes, GPUs, pods.
 
@@ -25,6 +28,7 @@ def whole(text: str) -> int:
     return _up(_exact(text))
 
 
+@lru_cache(_REMEMBERED)
 def milli(text: str) -> int:
     """Give a quantity in thousandths: millicores, milli-GPU.
 
