@@ -5,7 +5,7 @@ not show yet (`assumed`), who goes back after failures, and what the last plan p
 (not in, or not heard about for too long) it refuses to look, and says why.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -30,6 +30,10 @@ from kube.types import Lease, Node, Pod
 FRACTIONS_ARE_OFF = (
     "GPU fractions are switched off (enable_fractions): nothing would keep a pod within its share of a card"
 )
+
+
+QUEUES = "nodemend.dev/queues"
+"""Annotation of a Namespace: the queues that its pods may use, separated by commas."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +66,18 @@ class Groups(Protocol):
 
 
 class Sight:
-    """The loop's thread looks."""
+    """The loop's thread looks. `why_not`: why nothing may be planned, whatever the stores say; None = nothing is in the way."""
 
-    def __init__(self, stores: Stores, groups: Groups, config: Config, clock: Clock) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        groups: Groups,
+        config: Config,
+        clock: Clock,
+        *,
+        why_not: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._why_not = why_not
         self._stores = stores
         self._groups = groups
         self._config = config
@@ -74,8 +87,12 @@ class Sight:
         self._members = Members()
 
     def why_not_look(self) -> str | None:
-        """Say why the stores cannot be trusted now."""
-        return self._stores.why_not_synced() or self._stores.why_not_fresh(self._clock.monotonic())
+        """Say why the stores cannot be trusted now, or nothing may be planned."""
+        return (
+            self._stores.why_not_synced()
+            or self._stores.why_not_fresh(self._clock.monotonic())
+            or self._why_not()
+        )
 
     def look(self, now: datetime, known: Known, verdict: Verdict) -> Look:
         """Take one instant, with what is known of health besides."""
@@ -106,7 +123,11 @@ class Sight:
         )
         snapshot, problems = build(objects, now, self._options(known, verdict), config.rules)
         snapshot = narrowed(snapshot, verdict)
-        held_back = {**_turned_away(snapshot, pods, verdict), **known.held_back}
+        held_back = {
+            **_turned_away(snapshot, pods, verdict),
+            **known.held_back,
+            **not_their_queues(snapshot.jobs, stores.namespaces.snapshot()),
+        }
         snapshot, extra = hold_back(snapshot, held_back, fractions=config.enable_fractions)
         return Look(
             snapshot=snapshot,
@@ -201,6 +222,26 @@ def _turned_away(snapshot: Snapshot, pods: Mapping[str, Pod], verdict: Verdict) 
         if why := why_held_back(job.id, waiting, verdict):
             found[job.id] = f"kubelet turned its pods away before, and it waits before the next try: {why}"
     return found
+
+
+def not_their_queues(jobs: Iterable[Job], namespaces: Mapping[str, Namespace]) -> Mapping[str, str]:
+    """Say which jobs name a queue that their namespace may not use, where its annotation says which it may.
+
+    The admission policy of that name refuses the PodGroup; a pod is placed before that is written, so it is judged here too.
+    """
+    allowed = {
+        name: tuple(word.strip() for word in one.metadata.annotations[QUEUES].split(",") if word.strip())
+        for name, one in namespaces.items()
+        if QUEUES in one.metadata.annotations
+    }
+    if not allowed:
+        return {}
+    return {
+        job.id: f"namespace {job.namespace} may not use queue {job.queue}: its annotation {QUEUES} names "
+        f"{', '.join(allowed[job.namespace]) or 'none'}"
+        for job in jobs
+        if job.namespace in allowed and job.queue not in allowed[job.namespace]
+    }
 
 
 def hold_back(

@@ -1,0 +1,95 @@
+"""What a cycle is told besides the stores: groups that are not written yet, who must wait and why, whose queue it is."""
+
+import msgspec
+import pytest
+
+from controller.scheduler.requests import Request
+from controller.scheduler.shell.grouping import Grouped, GroupView
+from controller.scheduler.shell.sight import FRACTIONS_ARE_OFF, QUEUES, Members, hold_back, not_their_queues
+from kube.types import Namespace, ObjectMeta
+from tests.scheduler.words import cluster, job, node, queue
+from tests.scheduler_shell.shell_words import OURS, keyed, waiting_pod
+
+HALF = Request(portion=500)
+
+
+def view(uid: str = "uid-p", sub_group: str = "") -> GroupView:
+    return GroupView(
+        members={"ns/p": Grouped(uid=uid, group="ns/g", sub_group=sub_group)}, made={}, problems={}
+    )
+
+
+def test_a_pod_carries_its_group_before_the_server_knows() -> None:
+    """The same object as long as nothing changed, so that what was made of it can be kept."""
+    members, pods = Members(), keyed([waiting_pod("p")])
+    (first,) = members.grouped(pods, view(sub_group="workers"), OURS)
+    assert first.metadata.annotations["pod-group-name"] == "g"
+    assert first.metadata.labels["kai.scheduler/subgroup-name"] == "workers"
+    (second,) = members.grouped(pods, view(sub_group="workers"), OURS)
+    assert second is first
+    (third,) = members.grouped(keyed([waiting_pod("p")]), view(sub_group="workers"), OURS)
+    assert third is not first
+
+
+@pytest.mark.parametrize("told", [view(uid="another"), GroupView(members={}, made={}, problems={})])
+def test_what_was_said_of_another_pod_of_that_name_does_not_count(told: GroupView) -> None:
+    """Nor is anything made up."""
+    (pod,) = Members().grouped(keyed([waiting_pod("p")]), told, OURS)
+    assert pod.metadata.annotations == {}
+
+
+def test_a_pods_own_word_stays() -> None:
+    """An annotation that is there already is not written over."""
+    pod = waiting_pod("p")
+    meta = msgspec.structs.replace(pod.metadata, annotations={"pod-group-name": "own"})
+    (found,) = Members().grouped(keyed([msgspec.structs.replace(pod, metadata=meta)]), view(), OURS)
+    assert found.metadata.annotations["pod-group-name"] == "own"
+
+
+def test_pods_of_other_schedulers_are_left_as_they_are() -> None:
+    """Whatever was said of one of that name."""
+    pod = waiting_pod("p")
+    theirs = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name="other"))
+    (found,) = Members().grouped(keyed([theirs]), view(), OURS)
+    assert found is theirs
+
+
+def test_a_fraction_waits_with_that_reason_unless_fractions_are_on() -> None:
+    """Whole GPUs go on, and a fraction that runs already too."""
+    jobs = [
+        job("half", "q", request=HALF),
+        job("runs", "q", request=HALF, on=[("a", [0])]),
+        job("whole", "q"),
+    ]
+    snapshot = cluster([node("a")], [queue("q")], jobs)
+    held, extra = hold_back(snapshot, {}, fractions=False)
+    assert extra == {"half": FRACTIONS_ARE_OFF}
+    assert [one.id for one in held.jobs if not one.ready] == ["half"]
+    assert hold_back(snapshot, {}, fractions=True) == (snapshot, {})
+
+
+def test_a_job_that_failed_waits_with_the_reason_and_one_that_runs_is_not_touched() -> None:
+    """Only who has something to place can be held back."""
+    snapshot = cluster([node("a")], [queue("q")], [job("waits", "q"), job("runs", "q", on=[("a", [0])])])
+    held, extra = hold_back(snapshot, {"waits": "refused", "runs": "refused"}, fractions=False)
+    assert extra == {"waits": "refused"}
+    assert {one.id: one.ready for one in held.jobs} == {"waits": False, "runs": True}
+
+
+def test_a_namespace_may_be_kept_to_its_queues() -> None:
+    """Where its annotation says nothing, every queue may be used; an empty one means none."""
+
+    def namespace(name: str, queues: str | None) -> Namespace:
+        annotations = {} if queues is None else {QUEUES: queues}
+        return Namespace(metadata=ObjectMeta(name=name, annotations=annotations))
+
+    namespaces = {
+        one.metadata.name: one
+        for one in (namespace("kept", "a, b"), namespace("none", ""), namespace("free", None))
+    }
+    jobs = [job(f"{ns}-{of}", of, namespace=ns) for ns in namespaces for of in ("a", "c")]
+    found = not_their_queues(jobs, namespaces)
+    assert sorted(found) == ["kept-c", "none-a", "none-c"]
+    assert found["kept-c"] == (
+        "namespace kept may not use queue c: its annotation nodemend.dev/queues names a, b"
+    )
