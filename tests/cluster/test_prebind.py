@@ -97,6 +97,18 @@ def scheduler(sandbox: Sandbox, node: SimulatedNode) -> Iterator[Scheduler]:
     made.close()
 
 
+def may_bind_claims(scheduler: Scheduler, place: Place) -> bool:
+    wanted = {
+        "group": "resource.k8s.io",
+        "resource": "resourceclaims",
+        "subresource": "binding",
+        "verb": "patch",
+    }
+    body = {"spec": {"resourceAttributes": {"namespace": place.namespace, "name": "mine", **wanted}}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool(msgspec.json.decode(scheduler.api.create(path, body))["status"]["allowed"])
+
+
 def prepare(scheduler: Scheduler, place: Place, pod: str, **devices: int) -> Prepared:
     found = scheduler.pod(place.namespace, pod)
     scheduler.knows(place.namespace, *devices)
@@ -120,7 +132,7 @@ def test_a_pod_with_a_claim_runs_and_its_devices_come_back(place: Place, schedul
     wait_until(lambda: place.is_running("p1"), timeout_s=60.0)
     place.admin.delete(paths.pod(place.namespace, "p1"), {"gracePeriodSeconds": 0})
     wait_until(lambda: place.held("mine") == ([], []), timeout_s=60.0)
-    assert place.claim("mine").metadata.finalizers == ()
+    wait_until(lambda: place.claim("mine").metadata.finalizers == (), timeout_s=60.0)
 
 
 def test_a_claim_made_from_a_template(place: Place, scheduler: Scheduler) -> None:
@@ -337,7 +349,11 @@ def test_the_rights_that_it_takes(place: Place, sandbox: Sandbox, node: Simulate
             assert place.held("mine") == ([], [])
             rules = [rule for rule in RULES if "resourceclaims/binding" not in rule["resources"]]
             place.admin.patch(f"{rbac}/clusterroles/{name}", {"rules": rules}, PatchType.MERGE)
-            wait_until(lambda: not prepare(scheduler, place, "p1", mine=0).ready, timeout_s=20.0)
+            wait_until(lambda: not may_bind_claims(scheduler, place), timeout_s=60.0)
+            assert (
+                'cannot patch resource "resourceclaims/binding"'
+                in prepare(scheduler, place, "p1", mine=0).why
+            )
             assert place.held("mine") == ([], [])
         finally:
             scheduler.close()
