@@ -5,7 +5,7 @@ not show yet (`assumed`), who goes back after failures, and what the last plan p
 (not in, or not heard about for too long) it refuses to look, and says why.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -25,13 +25,11 @@ from kube.clock import Clock
 from kube.nodehealth import NodeHealth
 from kube.scheduling import PodGroup
 from kube.store import key_of
-from kube.types import Lease, Node, Pod
+from kube.types import Lease, Namespace, Node, Pod
 
 FRACTIONS_ARE_OFF = (
     "GPU fractions are switched off (enable_fractions): nothing would keep a pod within its share of a card"
 )
-
-
 QUEUES = "nodemend.dev/queues"
 """Annotation of a Namespace: the queues that its pods may use, separated by commas."""
 
@@ -66,7 +64,7 @@ class Groups(Protocol):
 
 
 class Sight:
-    """The loop's thread looks. `why_not`: why nothing may be planned, whatever the stores say; None = nothing is in the way."""
+    """The loop's thread looks. `why_not`: why nothing may be planned, whatever the stores say; None = all is well."""
 
     def __init__(
         self,
