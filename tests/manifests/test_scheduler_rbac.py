@@ -46,7 +46,11 @@ READ = (
     ("scheduling.run.ai", "v2", "queues"),
     ("scheduling.run.ai", "v2alpha2", "podgroups"),
     ("kai.scheduler", "v1alpha1", "topologies"),
+    ("apps", "v1", "deployments"),
+    ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
 )
+WEBHOOKS = paths.collection("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
 
 def event(namespace: str) -> dict[str, Any]:
@@ -168,7 +172,15 @@ MUST_NOT: list[tuple[Deed, str]] = [
     (create(paths.jobs(REPAIRS), job("j")), "start a repair"),
     (lambda api: api.get("/api/v1/secrets"), "read Secrets"),
     (lambda api: api.get(paths.collection("", "v1", "configmaps")), "read ConfigMaps"),
-    (lambda api: api.get(paths.collection("apps", "v1", "deployments")), "list Deployments"),
+    (watch(paths.collection("apps", "v1", "deployments")), "watch Deployments"),
+    (
+        merge(
+            paths.member(paths.collection("apps", "v1", "deployments", SYSTEM), "d"),
+            {"spec": {"replicas": 0}},
+        ),
+        "scale a Deployment, KAI's among them",
+    ),
+    (delete(paths.member(WEBHOOKS, "mutating-kai-admission")), "take KAI's webhooks away"),
     (lambda api: api.create(paths.token_request(SYSTEM, "nodemend-controller"), {}), "ask for a token"),
     (
         lambda api: api.create(f"{paths.pod('default', POD)}/exec?command=id", {}),

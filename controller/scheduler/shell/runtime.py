@@ -17,11 +17,12 @@ import structlog
 from controller.config import KubeSection
 from controller.runtime import Election
 from controller.scheduler.grouper.spec import Terms
-from controller.scheduler.shell.config import Config
+from controller.scheduler.shell.config import KAI_NAME, Config
 from controller.scheduler.shell.dispatch import EVICTORS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
 from controller.scheduler.shell.grouping import Grouping
 from controller.scheduler.shell.health_watch import HealthWatch
+from controller.scheduler.shell.kai_watch import KaiWatch
 from controller.scheduler.shell.look_again import LookAgain
 from controller.scheduler.shell.loop import Loop
 from controller.scheduler.shell.memory import Memory
@@ -109,6 +110,8 @@ class Scheduler:
             clock=clock,
             stop=self._watching_ends,
         )
+        serves_kai = config.scheduler_name == KAI_NAME
+        self._kai = KaiWatch(apis.reads, stores.pods, clock, self.wake) if serves_kai else None
         self._grouping = Grouping(
             pods=stores.pods,
             pod_groups=stores.pod_groups,
@@ -141,7 +144,13 @@ class Scheduler:
             scheduler_name=config.scheduler_name,
             settings=Settings(wait_s=config.graces.volumes.total_seconds()),
         )
-        self._dispatch = Dispatch(Effects(apis.writes), prebind, LookAgain(stores, clock).why_not, self.wake)
+        look_again = LookAgain(stores, clock)
+        self._dispatch = Dispatch(
+            Effects(apis.writes),
+            prebind,
+            lambda order: self._why_not_served() or look_again.why_not(order),
+            self.wake,
+        )
         self._reporter = Reporter(
             api=apis.writes,
             pods=stores.pods,
@@ -153,7 +162,7 @@ class Scheduler:
             calm=self._is_calm,
             pool_label=config.pool_label,
         )
-        sight = Sight(stores, self._grouping, config, clock)
+        sight = Sight(stores, self._grouping, config, clock, why_not=self._why_not_served)
         self._loop = Loop(
             stores=stores,
             sight=sight,
@@ -171,7 +180,7 @@ class Scheduler:
             config.listen,
             self._metrics.registry,
             why_not_healthy=self._loop.why_not_healthy,
-            why_not_ready=stores.why_not_synced,
+            why_not_ready=lambda: stores.why_not_synced() or self._why_not_served(),
             pages={
                 "/snapshot": lambda: msgspec.json.encode(self._loop.seen.snapshot),
                 "/plan": lambda: msgspec.json.encode(self._loop.seen.plan),
@@ -193,6 +202,8 @@ class Scheduler:
         self._grouping.start()
         self._watches.start()
         self._reporter.start()
+        if self._kai is not None:
+            threading.Thread(target=self._kai.run, args=(stop,), name="kai", daemon=True).start()
         threading.Thread(target=self._tidy, args=(stop,), name="tidy", daemon=True).start()
         electing = threading.Thread(
             target=self._election.run, args=(self._started, self._lost), name="election", daemon=True
@@ -207,6 +218,8 @@ class Scheduler:
 
     def _end(self, loop: threading.Thread) -> None:
         self._halted.set()
+        if self._kai is not None:
+            self._kai.end()
         self.wake()
         loop.join(_LOOP_END_S)
         self._grouping.stop(_TELLING_END_S)
@@ -234,9 +247,17 @@ class Scheduler:
         return self._dispatch.under_way == 0
 
     def _may_write(self) -> bool:
-        return not self._halted.is_set() and self._election.write_budget() > 0
+        return (
+            not self._halted.is_set() and self._election.write_budget() > 0 and self._why_not_served() is None
+        )
+
+    def _why_not_served(self) -> str | None:
+        """Say why nobody may serve our scheduler's name now: KAI Scheduler serves it, or may do so."""
+        return self._kai.why_not() if self._kai is not None else None
 
     def _started(self) -> None:
+        if self._kai is not None:
+            self._kai.look_again()
         self._metrics.leader.set(1)
         self._leading.set()
         self.wake()
