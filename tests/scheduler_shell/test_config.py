@@ -40,6 +40,11 @@ def test_what_is_shown_reads_back_as_the_same() -> None:
         ("queue_label = ''", "queue_label: is empty"),
         ("[placement]\ngpu = 'pack'", "placement.gpu: 'pack' is not one of binpack, spread"),
         ("[graces]\nstale_gang = '-1s'", "graces.stale_gang"),
+        (
+            "[graces]\nstart_failures = '0s'",
+            "graces.start_failures: 0s is not between 1s and 2h; 10m would be right",
+        ),
+        ("[graces]\nstart_failures = '3h'", "graces.start_failures: 3h is not between 1s and 2h"),
         ("[graces]\nstale_gang = 5", "graces.stale_gang: 5 is not a string"),
         ("[leader]\nlease_duration = '1500ms'", "leader.lease_duration: 1s500ms is not in whole seconds"),
         ("[leader]\nrenew_deadline = '20s'", "15s, 10s, 2s would be right"),

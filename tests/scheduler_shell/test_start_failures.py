@@ -1,6 +1,7 @@
 """A node on which starts fail again and again is put aside, one broken workload never condemns one, and jobs go back."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -120,6 +121,17 @@ def test_it_is_tried_again_with_one_pod_and_put_aside_for_twice_as_long() -> Non
     memory.took((*THREE_OF_TWO, running("d-1", owner="d", at=minutes(33))), minutes(34))
     assert state(memory, 34) == (set(), set())
     assert memory.findings(minutes(34), POOL) == {}
+
+
+def test_the_first_time_may_be_another() -> None:
+    """It doubles like the ten minutes, and two hours stay the most."""
+    memory = StartFailures(timedelta(minutes=90))
+    memory.took(THREE_OF_TWO, NOW)
+    assert state(memory, 89) == ({"n1"}, set())
+    assert state(memory, 91) == (set(), {"n1"})
+    memory.took((*THREE_OF_TWO, turned_away("c-1", owner="c", at=minutes(91))), minutes(91))
+    assert state(memory, 91 + 119) == ({"n1"}, set())
+    assert state(memory, 91 + 121) == (set(), {"n1"})
 
 
 def test_a_container_that_starts_after_all_is_a_start() -> None:

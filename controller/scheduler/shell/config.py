@@ -14,6 +14,7 @@ import msgspec
 from controller.config import AgentsSection, ConfigError, KubeSection
 from controller.scheduler.model import Order, Settings
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
+from controller.scheduler.shell import start_failures
 from controller.scheduler.unseen import Unseen
 from controller.sections import Section, read, show_duration, write
 from kube.lease import Timing
@@ -57,11 +58,14 @@ class PlacementSection(Section, frozen=True, kw_only=True):
 
 class GracesSection(Section, frozen=True, kw_only=True):
     """How long things may take. `stale_gang`: below its minimum before its rest is evicted; `half_gang`: after a bind
-    that failed, before the members that were bound are taken back; `volumes`: until a claim's volume is there."""
+    that failed, before the members that were bound are taken back; `volumes`: until a claim's volume is there;
+    `start_failures`: how long a node on which starts fail is put aside the first time, which doubles each time in a row.
+    """
 
     stale_gang: timedelta = timedelta(seconds=60)
     half_gang: timedelta = timedelta(seconds=10)
     volumes: timedelta = timedelta(minutes=2)
+    start_failures: timedelta = start_failures.FIRST
     preempt_min_runtime: timedelta = timedelta(0)
     reclaim_min_runtime: timedelta = timedelta(0)
 
@@ -194,4 +198,9 @@ def _why_not_timed(config: Config) -> list[str]:
         for field in msgspec.structs.fields(graces)
         if getattr(graces, field.name) < timedelta(0)
     ]
+    if not timedelta(seconds=1) <= graces.start_failures <= start_failures.LONGEST:
+        problems.append(
+            f"graces.start_failures: {show_duration(graces.start_failures)} is not between 1s and "
+            f"{show_duration(start_failures.LONGEST)}; {show_duration(start_failures.FIRST)} would be right"
+        )
     return problems

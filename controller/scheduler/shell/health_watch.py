@@ -51,7 +51,7 @@ class HealthWatch:
         self._leases = leases
         self._config = config
         self._settings = view.Settings(silent_after=config.agents.silent_after)
-        self._failures = StartFailures()
+        self._failures = StartFailures(config.graces.start_failures)
         self._seen: tuple[object, ...] = ()
         self._heard_since: datetime | None = None
         self._suspected = ("", datetime.min.replace(tzinfo=UTC))

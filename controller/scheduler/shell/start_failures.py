@@ -8,8 +8,8 @@ pods themselves (`starts`): nothing else is remembered that could not be read ag
   one whose pods of the same template start elsewhere at the time. A start that may be the pod's own fault counts only if
   its workload does not fail on other nodes too, or starts there.
 - A start on the node takes back what failed before it; a start without a GPU only what failed without one.
-- A condemned node takes no new pod for `FIRST`; after that one pod at a time (`probing`). The first that starts clears it,
-  the next failure puts it aside for twice as long, up to `LONGEST`.
+- A condemned node takes no new pod for `FIRST`, or for as long as the configuration says; after that one pod at a time
+  (`probing`). The first that starts clears it, the next failure puts it aside for twice as long, up to `LONGEST`.
 - At most `SHARE` of the pool, at least one node, is put aside or on probation so: what fails everywhere is no node's fault.
 
 A node put aside stays capacity, and nobody is evicted for it: for the core it is like a node that nobody can see into.
@@ -63,7 +63,9 @@ class _Trouble(msgspec.Struct, frozen=True, kw_only=True):
 class StartFailures:
     """Not thread-safe: only the loop's own thread uses it. `failed`: failed starts seen so far, by reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: timedelta = FIRST) -> None:
+        """`first`: how long a node is put aside the first time in a row, at most `LONGEST`."""
+        self._first = first
         self.failed: dict[str, int] = {}
         self._known: dict[str, Pod] = {}
         self._open: set[str] = set()
@@ -167,7 +169,7 @@ class StartFailures:
         times = trouble.times + 1 if trouble is not None else 1
         self._troubles[node] = _Trouble(
             since=trouble.since if trouble is not None else at,
-            until=at + min(FIRST * 2 ** min(times - 1, 16), LONGEST),
+            until=at + min(self._first * 2 ** min(times - 1, 16), LONGEST),
             times=times,
             why=_words(counted, times),
         )
