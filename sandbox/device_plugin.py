@@ -7,7 +7,9 @@ internal/rm/health.go, internal/rm/nvml_manager.go, cmd/nvidia-device-plugin/mai
 - an error of the wait for events, which a lost GPU causes, marks all GPUs unhealthy;
 - nothing makes a GPU healthy again but a start of the plugin, and it starts anew whenever kubelet does;
 - it does not start while a GPU is lost or the driver is not loaded: the container ends and is started again;
-- GetPreferredAllocation asks NVML for every GPU of the machine, so once one is lost it fails, and with it every GPU pod.
+- GetPreferredAllocation asks NVML for every GPU of the machine, so once one is lost it fails, and with it every GPU pod;
+- Allocate fails while what it hands out cannot be made (internal/plugin/server.go: a CDI specification, the MPS daemon), though
+  every GPU stays Healthy: here while the state has a setting `allocate_fails`, which is the error's words.
 
 Instead of NVML it reads the fake driver's state, which is what NVML would tell. MIG and time-slicing are not played.
 """
@@ -21,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
@@ -76,6 +77,10 @@ class Gpus:
         rest = [uuid for uuid in self.health if uuid in available and uuid not in required]
         return [*required, *rest][:size]
 
+    def why_not_allocated(self) -> str:
+        """Say why no GPU can be handed out now, "" = one can."""
+        return self._read().settings.get("allocate_fails", "")
+
 
 class Service:
     """The plugin's side of the API: one for each start of the plugin."""
@@ -104,7 +109,7 @@ class Service:
                 "GetDevicePluginOptions": unary(lambda _request, _context: wire.options()),
                 "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list_and_watch),
                 "GetPreferredAllocation": unary(self._prefer),
-                "Allocate": unary(_allocate),
+                "Allocate": unary(self._allocate),
                 "PreStartContainer": unary(lambda _request, _context: b""),
             },
         )
@@ -126,10 +131,11 @@ class Service:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
             raise
 
-
-def _allocate(request: bytes, _context: Any) -> bytes:
-    wanted = wire.read_allocate(request)
-    return wire.allocated({"NVIDIA_VISIBLE_DEVICES": ",".join(uuids)} for uuids in wanted)
+    def _allocate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if why := self._gpus.why_not_allocated():
+            context.abort(grpc.StatusCode.UNKNOWN, why)
+        wanted = wire.read_allocate(request)
+        return wire.allocated({"NVIDIA_VISIBLE_DEVICES": ",".join(uuids)} for uuids in wanted)
 
 
 def serve(folder: Path, driver_root: Path, stop: threading.Event) -> None:

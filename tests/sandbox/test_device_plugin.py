@@ -174,19 +174,30 @@ def test_it_speaks_to_kubelet_and_starts_anew_with_it(tmp_path: Path) -> None:
     assert not plugin.is_alive()
 
 
-def test_a_failing_preference_is_an_error_to_kubelet() -> None:
+def _nothing_to_hand_out(state: State) -> None:
+    state.settings["allocate_fails"] = "no CDI specification"
+
+
+@pytest.mark.parametrize(
+    ("happen", "method", "words"),
+    [
+        pytest.param(_lose, "GetPreferredAllocation", "GPU is lost", id="a lost GPU"),
+        pytest.param(_nothing_to_hand_out, "Allocate", "no CDI specification", id="nothing to hand out"),
+    ],
+)
+def test_what_fails_is_an_error_to_kubelet(happen: Callable[[State], None], method: str, words: str) -> None:
     """Kubelet then refuses the pod (UnexpectedAdmissionError), which is what this plugin is known for."""
     state = _state()
     service = Service(Gpus(lambda: state))
-    _lose(state)
+    happen(state)
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers((service.handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            prefer = channel.unary_unary("/v1beta1.DevicePlugin/GetPreferredAllocation")
-            with pytest.raises(grpc.RpcError, match="GPU is lost"):
-                prefer(b"\x0a\x09\x0a\x05GPU-0\x18\x01", timeout=10)
+            ask = channel.unary_unary(f"/v1beta1.DevicePlugin/{method}")
+            with pytest.raises(grpc.RpcError, match=words):
+                ask(b"\x0a\x09\x0a\x05GPU-0\x18\x01", timeout=10)
     finally:
         server.stop(grace=None).wait(10)
