@@ -175,7 +175,7 @@ def job_of(
         preemptible=wanted == "preemptible" if wanted else priority < NON_PREEMPTIBLE_FROM,
         created_at=meta.creation_timestamp or OLDEST,
         pending_since=pending_since,
-        started_at=_instant(meta.annotations.get(LAST_START, "")),
+        started_at=started_at(group),
         stale_since=_instant(meta.annotations.get(STALE_SINCE, "")),
         staleness_grace_s=_seconds("spec.stalenessGracePeriod", spec.staleness_grace_period),
         preemption_delay_s=_seconds("spec.preemptionDelay", spec.preemption_delay) or 0,
@@ -191,6 +191,11 @@ def _gave_up(group: PodGroup, pool: str) -> bool:
         one.type == UNSCHEDULABLE_ON_POOL and one.status == "True" and one.node_pool == (pool or DEFAULT_POOL)
         for one in group.status.scheduling_conditions
     )
+
+
+def started_at(group: PodGroup) -> datetime | None:
+    """Give the start that a group notes; None where it notes none that can be read."""
+    return _instant(group.metadata.annotations.get(LAST_START, ""))
 
 
 def _instant(text: str) -> datetime | None:

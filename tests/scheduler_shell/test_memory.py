@@ -38,6 +38,11 @@ def half(*, bound: int, of: int = 4) -> Snapshot:
     return cluster([node("a")], [queue("team")], [msgspec.structs.replace(made, started_at=None)])
 
 
+def halves(snapshot: Snapshot) -> frozenset[str]:
+    """Name the half gangs among groups that note nothing."""
+    return half_gangs(snapshot, {}, {})
+
+
 def test_what_is_under_way_is_told_to_the_next_snapshot() -> None:
     """Every member holds its place until the answer, and after it until it shows."""
     order = gang("p0", "p1")
@@ -157,9 +162,9 @@ def test_a_pod_that_a_budget_holds_is_no_victim_for_a_while() -> None:
 def test_a_half_gang_has_its_grace_and_then_gives_its_places_back() -> None:
     """Only the members that hold a place are evicted."""
     memory, snapshot = Memory(GracesSection()), half(bound=2)
-    assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH) == ()
-    assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + GRACE - SECOND) == ()
-    found = memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + GRACE)
+    assert memory.lost_gangs(halves(snapshot), snapshot, EPOCH) == ()
+    assert memory.lost_gangs(halves(snapshot), snapshot, EPOCH + GRACE - SECOND) == ()
+    found = memory.lost_gangs(halves(snapshot), snapshot, EPOCH + GRACE)
     assert [(one.task, one.action) for one in found] == [("gang-0", HALF_GANG), ("gang-1", HALF_GANG)]
     assert "2 of the 4 pods" in found[0].why
 
@@ -168,10 +173,20 @@ def test_a_half_gang_that_becomes_whole_is_left_alone_for_ever() -> None:
     """Later losses make it stale, which has another grace."""
     memory = Memory(GracesSection())
     for snapshot, at in ((half(bound=2), EPOCH), (half(bound=4), EPOCH + SECOND)):
-        assert memory.lost_gangs(half_gangs(snapshot), snapshot, at) == ()
+        assert memory.lost_gangs(halves(snapshot), snapshot, at) == ()
     later = half(bound=3)
     for passed in range(3):
-        assert memory.lost_gangs(half_gangs(later), later, EPOCH + passed * GRACE) == ()
+        assert memory.lost_gangs(halves(later), later, EPOCH + passed * GRACE) == ()
+
+
+def test_a_gang_that_starts_anew_may_be_half_again() -> None:
+    """That its last run was whole says nothing about this one."""
+    memory = Memory(GracesSection())
+    for bound, passed in ((4, 0), (0, 1), (2, 2)):
+        snapshot = half(bound=bound)
+        at = EPOCH + passed * SECOND
+        assert memory.lost_gangs(halves(snapshot), snapshot, at) == ()
+    assert len(memory.lost_gangs(halves(half(bound=2)), half(bound=2), EPOCH + 2 * SECOND + GRACE)) == 2
 
 
 def test_a_gang_with_a_bind_under_way_is_not_half() -> None:
@@ -182,7 +197,7 @@ def test_a_gang_with_a_bind_under_way_is_not_half() -> None:
     member = msgspec.structs.replace(order.members[0], bind=bind)
     memory.ordered([msgspec.structs.replace(order, members=(member,))], EPOCH)
     for passed in range(3):
-        assert memory.lost_gangs(half_gangs(snapshot), snapshot, EPOCH + passed * GRACE) == ()
+        assert memory.lost_gangs(halves(snapshot), snapshot, EPOCH + passed * GRACE) == ()
     assert snapshot.jobs[0].tasks[2].status is TaskStatus.PENDING
 
 

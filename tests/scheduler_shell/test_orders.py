@@ -1,11 +1,17 @@
 """What belongs together: gangs below their minimum, victims that leave for one job, gangs of which half was lost."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from controller.scheduler.model import Job, PodSet, SubGroup, TaskStatus
 from controller.scheduler.plan import Bind, Evict, Plan
 from controller.scheduler.shell.orders import half_gangs, least, together, victim_sets
+from kube.scheduling import LAST_START, PodGroup
+from kube.timestamps import rfc3339
+from kube.types import ObjectMeta, Pod
+from tests.fakes import EPOCH
 from tests.scheduler.words import cluster, job, node, queue
 
 ON_A = [("a", [0]), ("a", [1])]
@@ -61,6 +67,7 @@ def test_victims_of_one_gainer_are_one_set_and_stale_gangs_each_their_own() -> N
         Evict(task="y-0", job="y", node="a", action="reclaim", why="w", gains="asks"),
         Evict(task="s-0", job="s", node="a", action="stalegangeviction", why="w"),
         Evict(task="t-0", job="t", node="a", action="stalegangeviction", why="w"),
+        Evict(task="t-0", job="t", node="a", action="half-gang", why="named twice"),
         Evict(task="gone", job="t", node="a", action="stalegangeviction", why="w"),
     ]
     sets = victim_sets(evictions, {"x-0": "1", "y-0": "2", "s-0": "3", "t-0": "4"})
@@ -71,9 +78,30 @@ def test_victims_of_one_gainer_are_one_set_and_stale_gangs_each_their_own() -> N
     ]
 
 
-def test_a_half_gang_is_one_that_never_ran_whole() -> None:
-    """One that started once and lost members is stale, which is another matter."""
-    never = msgspec.structs.replace(job("never", "team", pods=3, on=ON_A), started_at=None)
-    started = job("started", "team", pods=3, on=[("a", [2]), ("a", [3])])
-    waiting = job("waiting", "team", pods=3)
-    assert half_gangs(cluster([node("a")], [queue("team")], [never, started, waiting])) == {"never"}
+@pytest.mark.parametrize(
+    ("members", "noted", "half"),
+    [
+        pytest.param({"x-0": -60, "x-1": -60}, None, True, id="one that never noted a start"),
+        pytest.param({"x-0": -60, "x-1": -60}, -30, False, id="not one that was whole once: it is stale"),
+        pytest.param(
+            {"x-0": -10, "x-1": -10}, -30, True, id="one that was whole before its pods were made anew"
+        ),
+        pytest.param({"x-0": -60, "x-1": -10}, -30, False, id="not one that kept a member from then"),
+        pytest.param({}, None, False, id="not one of which no pod has a place"),
+        pytest.param({"x-0": -60, "x-1": -60, "x-2": -60}, None, False, id="not one that is whole"),
+    ],
+)
+def test_a_half_gang_is_one_that_never_ran_whole(
+    members: dict[str, int], noted: int | None, half: bool
+) -> None:
+    """That some of its pods run tells nothing: they do so within a second. Seconds before now."""
+    on = [("a", [number]) for number in range(len(members))]
+    made = msgspec.structs.replace(job("x", "team", pods=3, on=on), started_at=EPOCH)
+    pods = {
+        name: Pod(metadata=ObjectMeta(name=name, creation_timestamp=EPOCH + timedelta(seconds=age)))
+        for name, age in members.items()
+    }
+    notes = {} if noted is None else {LAST_START: rfc3339(EPOCH + timedelta(seconds=noted))}
+    groups = {"x": PodGroup(metadata=ObjectMeta(name="x", annotations=notes))}
+    snapshot = cluster([node("a")], [queue("team")], [made])
+    assert half_gangs(snapshot, pods, groups) == ({"x"} if half else set())

@@ -79,7 +79,7 @@ def test_after_its_grace_the_cycle_evicts_what_is_left() -> None:
     ],
 )
 def test_when_a_start_is_noted(pods: int, before: str, noted: bool) -> None:
-    """Minimum run times count from there."""
+    """Minimum run times count from there; a gang's once it is whole, which tells it from one of which binds were lost."""
     stage = Stage(node("n1", 4))
     stage.queue()
     metadata: dict[str, Any] = {"name": "gang", "annotations": {LAST_START: before} if before else {}}
@@ -89,6 +89,13 @@ def test_when_a_start_is_noted(pods: int, before: str, noted: bool) -> None:
         stage.pod(f"gang-{index}", "gang")
     at = stage.clock.now()
     assert stage.cycle().started == ("team/gang",)
+    for index in range(pods):
+        stage.round()
+        assert notes(stage).get(LAST_START, "") in (
+            ("",) if pods > 1 and not before else (before, rfc3339(at))
+        )
+        stage.bind(f"gang-{index}", "n1")
+        stage.cycle()
     stage.round()
     assert notes(stage).get(LAST_START, "") == (rfc3339(at) if noted else before)
 
@@ -149,7 +156,7 @@ def test_numbers_are_written_every_few_seconds_at_most() -> None:
         writes += stage.round(after_s=0.25)
         stage.bind(f"gang-{index}", "n1")
     stage.cycle()
-    writes += stage.round(after_s=6.0)
+    writes += stage.round(after_s=6.0) + stage.round()  # its start is noted first
     assert writes.count("PATCH podgroups/gang/status") == 2
     held = stage.group_raw("gang")["status"]["resourcesStatus"]["allocated"]
     assert held["nvidia.com/gpu"] == "8"

@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.scheduler.model import Job
 from controller.scheduler.shell import group_status
+from controller.scheduler.shell.orders import held, least
 from controller.scheduler.shell.reported import Report
 from controller.scheduler.shell.round_writes import Moment, RoundWrites
 from controller.scheduler.shell.steady_words import Told
@@ -54,6 +55,10 @@ class GroupRounds:
         for key, at in list(started.items()):
             group = groups.get(key)
             if group is None:
+                if moment.now - at > _START_KEPT:
+                    del started[key]
+            elif _is_half(jobs.get(key)):
+                # Binds are under way, or were lost: what a gang notes is that it ran whole.
                 if moment.now - at > _START_KEPT:
                     del started[key]
             elif note := group_status.start_note(group, jobs.get(key), at):
@@ -146,3 +151,7 @@ class GroupRounds:
             else:
                 found[key] = group_status.resources_wanted(job)
         return found
+
+
+def _is_half(job: Job | None) -> bool:
+    return job is not None and len(job.tasks) > 1 and held(job) < least(job.root)

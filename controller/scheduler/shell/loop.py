@@ -185,7 +185,8 @@ class Loop:
         memory.ordered(gangs, now)
         self._dispatch.bind([*gangs, *memory.to_prepare_again(now)])
         uids = {task: pod.metadata.uid for task, pod in pods.items()}
-        lost = memory.lost_gangs(half_gangs(look.snapshot), look.snapshot, now)
+        half = half_gangs(look.snapshot, pods, self._stores.pod_groups.snapshot())
+        lost = memory.lost_gangs(half, look.snapshot, now)
         sets = memory.evicting(victim_sets((*plan.evictions, *lost), uids), now)
         self._dispatch.evict(sets)
         self._read_doubtful(now)

@@ -171,7 +171,10 @@ class Memory:
         """
         jobs = {job.id: job for job in snapshot.jobs}
         for job in snapshot.jobs:
-            if len(job.tasks) > 1 and job.id not in self._whole and held(job) >= least(job.root):
+            if job.id in self._whole:
+                if held(job) == 0:  # its next run is another one
+                    del self._whole[job.id]
+            elif len(job.tasks) > 1 and held(job) >= least(job.root):
                 self._whole[job.id] = None
         while len(self._whole) > MOST_WHOLE:
             del self._whole[next(iter(self._whole))]

@@ -11,7 +11,9 @@ import msgspec
 
 from controller.scheduler.model import HOLDING, Job, Snapshot, SubGroup, Task
 from controller.scheduler.plan import Bind, Evict, Plan
+from controller.scheduler.queue_objects import started_at
 from kube.nodehealth import NodeHealth
+from kube.scheduling import PodGroup
 from kube.types import Node, Pod
 
 
@@ -75,21 +77,41 @@ def together(plan: Plan, snapshot: Snapshot) -> tuple[tuple[str, tuple[Bind, ...
 
 
 def victim_sets(evictions: Iterable[Evict], uids: Mapping[str, str]) -> tuple[VictimSet, ...]:
-    """Part evictions into sets; a pod that is gone already needs none."""
+    """Part evictions into sets; a pod that is gone already needs none, and one that is named twice needs one."""
     sets: dict[tuple[str, str], list[Victim]] = {}
+    seen: set[str] = set()
     for evict in evictions:
         uid = uids.get(evict.task)
-        if uid is not None:
+        if uid is not None and evict.task not in seen:
+            seen.add(evict.task)
             key = (evict.gains, "" if evict.gains else evict.job)
             sets.setdefault(key, []).append(Victim(evict=evict, uid=uid))
     return tuple(VictimSet(gains=gains, victims=tuple(found)) for (gains, _), found in sets.items())
 
 
-def half_gangs(snapshot: Snapshot) -> frozenset[str]:
-    """Name the jobs of which some pods have a place and too few, though they never ran whole: a bind was lost on the way."""
+def half_gangs(snapshot: Snapshot, pods: Mapping[str, Pod], groups: Mapping[str, PodGroup]) -> frozenset[str]:
+    """Name the jobs of which some pods have a place and too few, though they never ran whole: a bind was lost on the way.
+
+    What tells is the start that their group notes once it is whole. That some of its pods run tells nothing: they do so
+    within a second. A note from before the pods that hold places were made is about a run before.
+    """
     return frozenset(
-        job.id for job in snapshot.jobs if job.started_at is None and 0 < held(job) < least(job.root)
+        job.id
+        for job in snapshot.jobs
+        if 0 < held(job) < least(job.root) and not _ran_whole(job, pods, groups.get(job.id))
     )
+
+
+def _ran_whole(job: Job, pods: Mapping[str, Pod], group: PodGroup | None) -> bool:
+    noted = None if group is None else started_at(group)
+    if noted is None:
+        return False
+    made = [
+        pods[task.id].metadata.creation_timestamp
+        for task in job.tasks
+        if task.status in HOLDING and task.id in pods
+    ]
+    return any(one is None or one <= noted for one in made)
 
 
 def tasks_of(snapshot: Snapshot) -> Mapping[str, Task]:
