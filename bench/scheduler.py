@@ -93,7 +93,8 @@ class _Run:
             seconds = self._landed(names, creates)
             spent = spent_s(process.pid) - before
             count = self._stage.count(since) if who == OURS else None
-        return Turn(who=who, pods=len(names), seconds=seconds, spent_s=spent, asked=count)
+            settled = spent_s(process.pid) - before
+        return Turn(who=who, pods=len(names), seconds=seconds, spent_s=spent, settled_s=settled, asked=count)
 
     def _bare(
         self, names: Sequence[str], creates: tuple[tuple[Send, ...], ...], nodes: Sequence[str]

@@ -244,5 +244,5 @@ class Sandbox:
 
         Each is an audit.k8s.io/v1 Event: `user.username`, `verb`, `objectRef`, `responseStatus.code`.
         """
-        lines = self._layout.log("audit").read_bytes().splitlines()
-        return [msgspec.json.decode(line) for line in lines]
+        record = self._layout.log("audit").read_bytes()
+        return [msgspec.json.decode(line) for line in processes.whole_lines(record)]

@@ -148,6 +148,7 @@ def apiserver_argv(program: Path, layout: Layout) -> list[str]:
     audit = [
         f"--audit-policy-file={layout.root / 'audit-policy.json'}",
         f"--audit-log-path={layout.log('audit')}",
+        "--audit-log-maxsize=0",  # one file: at 100 MB it would begin another, and `audit_events` would miss the first
     ]
     return [
         str(program),

@@ -79,6 +79,11 @@ def tail(log: Path, limit: int = _TAIL_BYTES) -> str:
         return ""
 
 
+def whole_lines(written: bytes) -> list[bytes]:
+    """Give the lines that have their end; the last one may be half written while its program runs."""
+    return written[: written.rfind(b"\n") + 1].splitlines()
+
+
 class Process:
     """One running program of a sandbox; its output goes to `log`."""
 

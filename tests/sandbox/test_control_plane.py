@@ -70,7 +70,11 @@ def test_kwok_reads_no_configuration_of_the_users(stages: Path | None, config: s
         pytest.param(False, [], id="no audit log by default"),
         pytest.param(
             True,
-            ["--audit-policy-file=/r/audit-policy.json", "--audit-log-path=/r/logs/audit.log"],
+            [
+                "--audit-policy-file=/r/audit-policy.json",
+                "--audit-log-path=/r/logs/audit.log",
+                "--audit-log-maxsize=0",
+            ],
             id="an audit log where asked for",
         ),
     ],

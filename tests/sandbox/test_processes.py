@@ -153,3 +153,17 @@ def test_a_log_is_shown_from_its_end(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a" * 1000 + "end")
 
     assert (processes.tail(tmp_path / "log", 4), processes.tail(tmp_path / "none")) == ("aend", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "lines"),
+    [
+        pytest.param(b"one\ntwo\n", [b"one", b"two"], id="all have their end"),
+        pytest.param(b"one\ntw", [b"one"], id="the last one is half written"),
+        pytest.param(b"on", [], id="the only one is half written"),
+        pytest.param(b"", [], id="nothing is written yet"),
+    ],
+)
+def test_a_line_without_its_end_is_left_out(written: bytes, lines: list[bytes]) -> None:
+    """A program that runs may be in the middle of it."""
+    assert processes.whole_lines(written) == lines
