@@ -8,8 +8,8 @@ internal/rm/health.go, internal/rm/nvml_manager.go, cmd/nvidia-device-plugin/mai
 - nothing makes a GPU healthy again but a start of the plugin, and it starts anew whenever kubelet does;
 - it does not start while a GPU is lost or the driver is not loaded: the container ends and is started again;
 - GetPreferredAllocation asks NVML for every GPU of the machine, so once one is lost it fails, and with it every GPU pod;
-- Allocate fails while what it hands out cannot be made (internal/plugin/server.go: a CDI specification, the MPS daemon), though
-  every GPU stays Healthy: here while the state has a setting `allocate_fails`, which is the error's words.
+- Allocate fails while what it hands out cannot be made (internal/plugin/server.go: a CDI specification, the MPS daemon), and
+  every GPU stays Healthy all the same: here while the state has a setting `allocate_fails`, which is the error's words.
 
 Instead of NVML it reads the fake driver's state, which is what NVML would tell. MIG and time-slicing are not played.
 """

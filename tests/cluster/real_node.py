@@ -180,7 +180,7 @@ def standing(sandbox: Sandbox, node: KubeletNode) -> Iterator[Stage]:
         receiver = afterwards.enter_context(Receiver(sandbox.state_dir / "receiver-real-chain"))
         watching = afterwards.enter_context(Watching(sandbox.admin, SYSTEM, receiver))
         stage = Stage(sandbox, node, watching, log)
-        afterwards.callback(_take_away, stage, _agent_settings(sandbox))
+        afterwards.callback(_take_away, stage, agent_settings(sandbox))
         stage.set_policy(**_POLICY)
         node.show_kernel_log(real=isinstance(log, RealKernelLog))
         node.before_boot = stage.configure_agent
@@ -197,7 +197,7 @@ def _take_away(stage: Stage, settings: Mapping[tuple[str, str], str]) -> None:
     stage.sandbox.kubectl("delete", "namespace", WORK_NAMESPACE, "--wait=false")
     stage.sandbox.kubectl("delete", "remediations", "--all", "--wait=false")
     stage.set_policy(**dict.fromkeys([*_POLICY, "taint"]))
-    _write_agent_settings(stage.sandbox, settings)
+    write_agent_settings(stage.sandbox, settings)
     stage.node.before_boot = lambda: None
     stage.node.show_kernel_log(real=False)
     stage.node.reboot()  # what was heard in the other log is of a boot that is over
@@ -219,11 +219,11 @@ def pods(sandbox: Sandbox, namespace: str, selector: str = "") -> list[Pod]:
 
 def configure(sandbox: Sandbox, more: Mapping[str, Any]) -> None:
     """Merge settings into the configuration of agent and revalidations, as the manifests brought it."""
-    shipped = {name: merged(tomllib.loads(text), more) for name, text in _agent_settings(sandbox).items()}
-    _write_agent_settings(sandbox, {name: toml(table) for name, table in shipped.items()})
+    shipped = {name: merged(tomllib.loads(text), more) for name, text in agent_settings(sandbox).items()}
+    write_agent_settings(sandbox, {name: toml(table) for name, table in shipped.items()})
 
 
-def _agent_settings(sandbox: Sandbox) -> dict[tuple[str, str], str]:
+def agent_settings(sandbox: Sandbox) -> dict[tuple[str, str], str]:
     """Give agent.toml by namespace and name of the ConfigMap that holds it."""
     daemonsets = paths.collection("apps", "v1", "daemonsets", SYSTEM_NAMESPACE)
     daemonset = json.loads(sandbox.admin.get(paths.member(daemonsets, "nodemend-agent")))
@@ -233,7 +233,7 @@ def _agent_settings(sandbox: Sandbox) -> dict[tuple[str, str], str]:
     return {key: json.loads(sandbox.admin.get(_config_map(*key)))["data"]["agent.toml"] for key in held}
 
 
-def _write_agent_settings(sandbox: Sandbox, settings: Mapping[tuple[str, str], str]) -> None:
+def write_agent_settings(sandbox: Sandbox, settings: Mapping[tuple[str, str], str]) -> None:
     for key, text in settings.items():
         sandbox.admin.patch(_config_map(*key), {"data": {"agent.toml": text}}, PatchType.MERGE)
 

@@ -1,0 +1,156 @@
+"""The scheduler on a real kubelet, which chooses the cards: none starts on a sick one, and refused pods are no endless loop.
+
+Agent, kubelet, containerd, the pods and the scheduler are real; the machine, its driver and NVIDIA's device plugin are
+played.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.cluster import Sandbox
+from sandbox.install import install_scheduler
+from sandbox.kubelet_node import KubeletNode
+from tests.cluster.kubelet_stage import KubeletStage, standing
+
+GPUS = 8
+TEAM = 4
+FIRST_S = 15
+STAYS_S = 6.0  # more than one look of the agent at kubelet, and several cycles
+SLOW_S = 90.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(kubelet_sandbox: Sandbox) -> None:
+    install_scheduler(kubelet_sandbox)
+
+
+@pytest.fixture
+def stage(kubelet_sandbox: Sandbox, kubelet_node: KubeletNode) -> Iterator[KubeletStage]:
+    namespace = f"test-{secrets.token_hex(4)}"
+    kubelet_sandbox.create_namespace(namespace)
+    with standing(kubelet_sandbox, namespace, kubelet_node) as made:
+        yield made
+    kubelet_sandbox.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_eight_pods_have_eight_gpus_and_others_follow_as_they_end(stage: KubeletStage) -> None:
+    """By deletion or by themselves: kubelet refuses nobody, though what is free for us must be free for it."""
+    queue = stage.queue("team", quota=GPUS)
+    stage.start()
+    stage.create_pods("first", queue, GPUS + 2)
+    stage.until(lambda: len(stage.started("first")) == GPUS, "eight pods to start", SLOW_S)
+    cards = stage.cards()
+    assert sorted(cards.values()) == sorted(gpu.uuid for gpu in stage.node.gpus)
+    stage.until(lambda: stage.held() == cards, "the agent to know who has which")
+    waiting = stage.waiting("first")
+    stage.until(lambda: all("Insufficient nvidia.com/gpu" in stage.why(name) for name in waiting), "words")
+    assert len(waiting) == 2
+
+    ended = list(cards)[:3]
+    stage.end(*ended)
+    stage.until(lambda: len(stage.started("first")) == GPUS - 1, "those that waited to follow", SLOW_S)
+    (late,) = stage.create_pods("late", queue, 1)
+    stage.until(lambda: stage.started("late") == [late], "a new pod to follow")
+    cards = stage.cards()
+    assert len(set(cards.values())) == len(cards) == GPUS
+    assert {cards[name] for name in (*waiting, late)} == {stage.given[name] for name in ended}
+
+    stage.end(*cards)
+    stage.create_short_job("short", queue, 2 * GPUS, seconds=3)
+    job = ("get", "job", "short", "-n", stage.namespace, "-o", "jsonpath={.status.succeeded}")
+    stage.until(
+        lambda: stage.sandbox.kubectl(*job) == str(2 * GPUS), "sixteen short pods to end well", SLOW_S
+    )
+    assert stage.refused == {}
+
+
+def test_no_pod_starts_on_a_sick_gpu(stage: KubeletStage) -> None:
+    """While kubelet still offers it nobody comes and nobody goes; once it does not, the seven others are used again."""
+    queue = stage.queue("team", quota=GPUS)
+    stage.start()
+    first, holder = stage.create_pods("held", queue, 2)
+    stage.until(lambda: len(stage.started("held")) == 2, "two pods to start", SLOW_S)
+    before = stage.cards()
+    stage.until(lambda: stage.held() == before, "the agent to know who has which")
+
+    sick = before[holder]
+    stage.make_ill(sick)
+    stage.until(lambda: bool(stage.health().status.findings), "the agent to find it")
+    late = stage.create_pods("late", queue, GPUS - 2)
+    (plain,) = stage.create_pods("plain", queue, 1, gpus=0)
+    stage.until(lambda: stage.started("plain") == [plain], "a pod without a GPU to start all the same")
+    stage.until(
+        lambda: all("sick GPU that kubelet still offers" in stage.why(name) for name in late), "words"
+    )
+    time.sleep(STAYS_S)
+    assert stage.allocatable() == str(GPUS)
+    assert stage.parts()[sick].offered is True
+    assert (stage.started("late"), stage.started("held")) == ([], [first, holder])
+
+    stage.fence(sick)
+    stage.node.wait_allocatable("nvidia.com/gpu", GPUS - 1)
+    stage.until(lambda: len(stage.started("late")) == GPUS - 2, "the other seven to be used", SLOW_S)
+    (last,) = stage.create_pods("last", queue, 1)
+    stage.until(lambda: "nvidia.com/gpu" in stage.why(last), "one more to find too few")
+    cards = stage.cards()
+    assert len(set(cards.values())) == len(cards) == GPUS
+    assert [name for name, uuid in cards.items() if uuid == sick] == [holder]
+
+    stage.end(holder)
+    stage.until(lambda: stage.parts()[sick].held is False, "the sick one to be held by nobody")
+    time.sleep(STAYS_S)
+    assert stage.waiting("last") == [last]
+    assert "nvidia.com/gpu" in stage.why(last)
+    stage.end(late[0])
+    stage.until(lambda: stage.started("last") == [last], "the last one to follow on a healthy one", SLOW_S)
+    cards = stage.cards()
+    assert len(set(cards.values())) == len(cards) == GPUS - 1
+    assert sick not in cards.values()
+    stage.until(lambda: stage.held() == cards, "kubelet to say the same")
+    assert stage.parts()[sick].offered is False
+    assert {name for name, uuid in stage.given.items() if uuid == sick} == {holder}
+    assert (stage.refused, stage.disrupted) == ({}, {})
+
+
+def test_pods_that_kubelet_refuses_end_in_a_pause_and_not_in_a_loop(stage: KubeletStage) -> None:
+    """ReplicaSets replace each at once, and the node offers eight GPUs: what fails is bounded, by number and in time."""
+    queue = stage.queue("team", quota=GPUS)
+    stage.break_starts()
+    stage.start(graces={"start_failures": f"{FIRST_S}s"})
+    for name in ("a", "b"):
+        stage.create_replicas(name, queue, TEAM)
+    stage.until(lambda: _says(stage, "True", "it takes no new pod until"), "the node to be put aside", SLOW_S)
+    at = time.monotonic()
+    time.sleep(STAYS_S)
+    first = len(stage.refused)
+    print(f"{first} pods were refused before the node was put aside")
+    assert set(stage.refused.values()) == {"UnexpectedAdmissionError"}
+    assert first <= 2 * GPUS
+    waiting = [*stage.waiting("a"), *stage.waiting("b")]
+    assert len(waiting) == 2 * TEAM
+    print({stage.why(name) for name in waiting})
+    stage.until(lambda: all("starts failed there" in stage.why(name) for name in waiting), "words")
+    assert len(stage.refused) == first
+
+    stage.until(lambda: _says(stage, "True", "2. time in a row"), "the probe to be refused, too", SLOW_S)
+    print(f"the probe was refused {time.monotonic() - at:.1f} s later")
+    time.sleep(STAYS_S)
+    assert len(stage.refused) == first + 1
+    assert time.monotonic() - at > FIRST_S
+
+    stage.mend_starts()
+    stage.until(lambda: bool(stage.started("")), "a probe to start", 4 * FIRST_S)
+    stage.until(lambda: len(stage.started("")) == 2 * TEAM, "all to start", SLOW_S)
+    stage.until(lambda: _says(stage, "False", ""), "the node to be as any other")
+    cards = stage.cards()
+    assert len(set(cards.values())) == len(cards) == GPUS
+    assert len(stage.refused) == first + 1
+    assert stage.allocatable() == str(GPUS)
+
+
+def _says(stage: KubeletStage, status: str, words: str) -> bool:
+    found = stage.condition()
+    return found is not None and found.status == status and words in found.message
