@@ -1,116 +1,30 @@
 """Sending: a gang whole or not at all as far as that can be known beforehand; victims of one set all or none."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
-from controller.scheduler.shell.dispatch import Bound, Dispatch, Evicted, Looked, Outcome
-from controller.scheduler.shell.effects import Effects
-from controller.scheduler.shell.orders import BindOrder
+from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
 from controller.scheduler.shell.prebind import Prepared
-from kube import paths
-from kube.api import ApiError, Conflict, Forbidden, TooManyRequests, Unavailable
+from kube.api import ApiError, Conflict, Forbidden, Unavailable
 from kube.types import Pod
-from tests.fakes import FakeApi, request_to, wait_until
-from tests.scheduler_shell.shell_words import gang, victims, waiting_pod
-
-PDB = TooManyRequests("Cannot evict pod", code=429, causes=("DisruptionBudget",))
-
-
-class Preparing:
-    """Prepares in memory; `unready` names pods whose volume is not there yet."""
-
-    def __init__(self, unready: Mapping[str, str] = {}, *, gives_up: bool = False) -> None:
-        self.unready = unready
-        self.gives_up = gives_up
-        self.undone: list[str] = []
-
-    def prepare(self, bind: Bind, pod: Pod) -> Prepared:
-        assert pod.metadata.name == bind.task.rpartition("/")[2]
-        why = self.unready.get(bind.task, "")
-        return Prepared(ready=not why, why=why, waits=bool(why) and not self.gives_up, pod=bind.task)
-
-    def undo(self, prepared: Prepared) -> None:
-        self.undone.append(prepared.pod)
-
-
-class Stage:
-    """A dispatch over a fake API; `changed` names pods of which the world is another one by now."""
-
-    def __init__(self, preparing: Preparing | None = None, changed: Mapping[str, str] = {}) -> None:
-        self.api = FakeApi()
-        self.preparing = preparing or Preparing()
-        self.looks: list[str] = []
-        self._changed = changed
-        self._woken = threading.Event()
-        self.dispatch = Dispatch(Effects(self.api), self.preparing, self._look, self._woken.set)
-
-    def _look(self, order: BindOrder) -> str:
-        self.looks.append(order.bind.task)
-        return self._changed.get(order.bind.task, "")
-
-    def add(self, *names: str) -> None:
-        for name in names:
-            pod = waiting_pod(name)
-            body = {
-                "metadata": {"name": name, "namespace": "ns", "uid": pod.metadata.uid},
-                "spec": {"schedulerName": "nodemend-scheduler"},
-            }
-            self.api.add(paths.pods("ns"), body)
-
-    def all(self) -> list[Outcome]:
-        """Wait until everything that was ordered is in."""
-        found: list[Outcome] = []
-
-        def done() -> bool:
-            found.extend(self.dispatch.collect())
-            return self.dispatch.under_way == 0
-
-        wait_until(done)
-        return found
-
-    def sent(self) -> list[str]:
-        return sorted(
-            one.path.rpartition("/pods/")[2] for one in self.api.writes() if "dryRun" not in one.query
-        )
-
-
-@pytest.fixture
-def stage() -> Iterator[Callable[..., Stage]]:
-    made: list[Stage] = []
-
-    def make(*arguments: object, **named: object) -> Stage:
-        made.append(Stage(*arguments, **named))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.dispatch.stop()
-
-
-def results(outcomes: list[Outcome]) -> dict[str, Result]:
-    """Say what came of each pod."""
-    found = {}
-    for one in outcomes:
-        if isinstance(one, Bound):
-            found[one.order.bind.task] = one.answer.result
-        elif isinstance(one, Evicted):
-            found[one.victim.evict.task] = one.answer.result
-    return found
+from tests.fakes import request_to
+from tests.scheduler_shell.dispatch_stage import PDB, Preparing, Stage, results
+from tests.scheduler_shell.dispatch_stage import stage as stage
+from tests.scheduler_shell.shell_words import gang, victims
 
 
 def test_a_gang_is_bound_whole(stage: Callable[..., Stage]) -> None:
-    """Everybody is looked at twice: before it is prepared, and right before the first Binding."""
+    """Everybody is looked at before it is prepared, when all are, and when its own turn to be sent comes."""
     one = stage()
     one.add("p0", "p1", "p2")
     one.dispatch.bind([gang("p0", "p1", "p2")])
     assert results(one.all()) == {f"ns/p{n}": Result.DONE for n in range(3)}
     assert one.sent() == ["p0/binding", "p1/binding", "p2/binding"]
-    assert sorted(one.looks) == sorted([f"ns/p{n}" for n in range(3)] * 2)
+    assert sorted(one.looks) == sorted([f"ns/p{n}" for n in range(3)] * 3)
 
 
 def test_a_gang_one_of_whose_nodes_changed_is_not_sent_at_all(stage: Callable[..., Stage]) -> None:

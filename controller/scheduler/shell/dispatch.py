@@ -3,6 +3,9 @@
 A gang goes in two waves. First every member is prepared (claims, volumes) and looked at again; only if all may go on are
 the Bindings sent, all at once. Evictions have threads of their own, since a slow admission webhook must not hold up binds.
 The number of workers bounds the requests under way; a server that is busy answers 429, which the session waits out.
+
+Between the plan and a request others may stand in line, so everything is looked at once more when its turn comes: a bind,
+each member of a gang, a set of victims. What was ordered is told of exactly once, whatever happens.
 """
 
 import threading
@@ -19,15 +22,21 @@ from controller.scheduler.shell.effects import Answer, Effects
 from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError
+from kube.clock import SYSTEM, Clock
 from kube.types import Node, NodeCondition, Pod
 
 log = structlog.get_logger(__name__)
 
 WORKERS: Final = 16
 EVICTORS: Final = 4
+EVICTION_LAPSES_S: Final = 10.0
+"""Who was to be evicted so long ago is judged anew: for whom it was may have its place, or the sick part be well."""
+STOPPING: Final = "the scheduler is stopping"
 
 LookAgain = Callable[[BindOrder], str]
 """Say why a bind may not be sent any more, from what the stores show this moment; "" = it may."""
+LookAtVictims = Callable[[VictimSet], str]
+"""Say why these victims may not be evicted any more; "" = they may."""
 
 
 class Preparing(Protocol):
@@ -70,12 +79,22 @@ class Dispatch:
     """`collect` is called by the loop; `wake` is called whenever there is something to collect."""
 
     def __init__(
-        self, effects: Effects, preparing: Preparing, look_again: LookAgain, wake: Callable[[], None]
+        self,
+        effects: Effects,
+        preparing: Preparing,
+        look_again: LookAgain,
+        wake: Callable[[], None],
+        *,
+        look_at_victims: LookAtVictims = lambda _: "",
+        clock: Clock = SYSTEM,
     ) -> None:
         self._effects = effects
         self._preparing = preparing
         self._look_again = look_again
+        self._look_at_victims = look_at_victims
         self._wake = wake
+        self._clock = clock
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._done: list[Outcome] = []
         self._under_way = 0
@@ -102,8 +121,9 @@ class Dispatch:
         """Order evictions."""
         with self._lock:
             self._under_way += sum(len(one.victims) for one in sets)
+        until = self._clock.monotonic() + EVICTION_LAPSES_S
         for one in sets:
-            self._evictors.submit(self._guarded, self._evict_set, one)
+            self._evictors.submit(self._guarded, self._evict_set, one, until)
 
     def read(self, task: str) -> None:
         """Order a look at one pod."""
@@ -123,19 +143,20 @@ class Dispatch:
         return done
 
     def stop(self) -> list[Outcome]:
-        """Let what is under way end, drop what has not begun."""
-        self._binders.shutdown(wait=True, cancel_futures=True)
-        self._evictors.shutdown(wait=True, cancel_futures=True)
+        """Let what is under way end, a gang of which some are bound whole; drop what has not begun."""
+        self._stopping.set()
+        self._binders.shutdown(wait=True)
+        self._evictors.shutdown(wait=True)
         return self.collect()
 
     # In a worker's thread
 
     def submit(self, work: Callable[..., None], *arguments: object) -> None:
-        """Run something in a binder's thread, unless they are stopping."""
+        """Run something in a binder's thread; in this one where they are stopping and take no more."""
         try:
             self._binders.submit(self._guarded, work, *arguments)
         except RuntimeError:
-            log.info("dispatch.stopped")
+            self._guarded(work, *arguments)
 
     def tell(self, *outcomes: Outcome) -> None:
         with self._lock:
@@ -146,10 +167,23 @@ class Dispatch:
         return self._preparing.prepare(order.bind, order.pod)
 
     def undo(self, prepared: Prepared) -> None:
-        self._preparing.undo(prepared)
+        """Take back what was prepared; a defect in it must not keep the outcome from being told."""
+        try:
+            self._preparing.undo(prepared)
+        except Exception:
+            log.exception("undo.failed", pod=prepared.pod)
 
     def why_not(self, order: BindOrder) -> str:
-        return self._look_again(order)
+        """Say why a bind may not begin."""
+        return STOPPING if self._stopping.is_set() else self.why_not_on(order)
+
+    def why_not_on(self, order: BindOrder) -> str:
+        """Say why a bind may not go on; that we are stopping is no reason for that."""
+        try:
+            return self._look_again(order)
+        except Exception as error:
+            log.exception("look_again.failed", task=order.bind.task)
+            return f"a defect of the scheduler: {error!r}"
 
     def send(self, order: BindOrder, job: str, prepared: Prepared) -> None:
         """Send one Binding; what was prepared is taken back where it was refused for sure."""
@@ -170,6 +204,9 @@ class Dispatch:
         self.send(order, gang.job, prepared)
 
     def _read(self, task: str) -> None:
+        if self._stopping.is_set():
+            self.tell(Looked(task=task, was_read=False))
+            return
         try:
             pod = self._effects.read(task)
         except ApiError as error:
@@ -186,20 +223,41 @@ class Dispatch:
         else:
             log.warning("node.condition_not_written", **told, error=answer.why)
 
-    def _evict_set(self, one: VictimSet) -> None:
-        answers = [(victim, self._effects.try_evict(victim.evict.task, victim.uid)) for victim in one.victims]
-        allowed = (Result.DONE, Result.ABSENT)
-        if one.gains and any(answer.result not in allowed for _, answer in answers):
-            self.tell(
-                *(
-                    Evicted(victim=victim, gains=one.gains, answer=answer, tried=True)
-                    for victim, answer in answers
-                )
-            )
+    def _evict_set(self, one: VictimSet, until: float) -> None:
+        if why := self._why_not_evict(one, until):
+            self._tell_unsent(one, [Answer(result=Result.REFUSED, why=why)] * len(one.victims))
             return
-        for victim, answer in answers:
-            taken = self._effects.evict(victim.evict.task, victim.uid) if answer.result in allowed else answer
-            self.tell(Evicted(victim=victim, gains=one.gains, answer=taken))
+        answers = [self._effects.try_evict(victim.evict.task, victim.uid) for victim in one.victims]
+        if one.gains and not all(map(_is_fine, answers)):
+            self._tell_unsent(one, answers)
+            return
+        told: list[Evicted] = []
+        refusal = ""
+        for victim, answer in zip(one.victims, answers, strict=True):
+            if refusal:
+                skipped = Answer(result=Result.REFUSED, why=refusal)
+                told.append(Evicted(victim=victim, gains=one.gains, answer=skipped, tried=True))
+                continue
+            taken = self._effects.evict(victim.evict.task, victim.uid) if _is_fine(answer) else answer
+            told.append(Evicted(victim=victim, gains=one.gains, answer=taken))
+            if one.gains and not _is_fine(taken):  # the rest would leave for nothing
+                refusal = f"{victim.evict.task} may not be evicted after all: {taken.why}"
+        self.tell(*told)
+
+    def _why_not_evict(self, one: VictimSet, until: float) -> str:
+        if self._stopping.is_set():
+            return STOPPING
+        if self._clock.monotonic() > until:
+            return f"it was decided more than {EVICTION_LAPSES_S:g} s ago"
+        return self._look_at_victims(one)
+
+    def _tell_unsent(self, one: VictimSet, answers: Sequence[Answer]) -> None:
+        self.tell(
+            *(
+                Evicted(victim=victim, gains=one.gains, answer=answer, tried=True)
+                for victim, answer in zip(one.victims, answers, strict=True)
+            )
+        )
 
     def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
         """Run a piece of work; a defect in it is shown, and must not leave the loop waiting in silence."""
@@ -227,6 +285,8 @@ class _Gang:
         self._dispatch = dispatch
         self._lock = threading.Lock()
         self._left = len(gang.members)
+        self._begun = False
+        self._off = ""
         self._prepared: dict[str, Prepared] = {}
         self._why: dict[str, str] = {}
 
@@ -237,8 +297,8 @@ class _Gang:
     def _prepare(self, order: BindOrder) -> None:
         task = order.bind.task
         prepared: Prepared | None = None
+        why = self._dispatch.why_not(order)
         try:
-            why = self._dispatch.why_not(order)
             if not why:
                 prepared = self._dispatch.prepare(order)
         except Exception as error:  # the gang's end must come, whatever one member's preparing meets
@@ -262,8 +322,7 @@ class _Gang:
         if self._why:
             task, why = next(iter(self._why.items()))
             self._undo()
-            told = why if len(gang.members) == 1 else f"{task}: {why}"
-            dispatch.tell(*(refused(order, gang.job, told) for order in gang.members))
+            dispatch.tell(*(refused(order, gang.job, f"{task}: {why}") for order in gang.members))
             return
         lacking = [one for one in self._prepared.values() if not one.ready]
         if lacking:
@@ -274,11 +333,31 @@ class _Gang:
             dispatch.tell(*(unready(order, gang.job, worst) for order in gang.members))
             return
         for order in gang.members:
-            dispatch.submit(dispatch.send, order, gang.job, self._prepared[order.bind.task])
+            dispatch.submit(self._send, order)
+
+    def _send(self, order: BindOrder) -> None:
+        """Send one Binding: it may have stood in line for long. Before the first one is sent the gang still goes back whole;
+        later the one stays back alone, for it is better placed elsewhere than on what is known to be ill."""
+        dispatch, job, prepared = self._dispatch, self._gang.job, self._prepared[order.bind.task]
+        why = dispatch.why_not_on(order)
+        with self._lock:
+            if not self._begun and why:
+                self._off = self._off or f"{order.bind.task}: {why}"
+            why = self._off or why
+            self._begun = self._begun or not why
+        if why:
+            dispatch.undo(prepared)
+            dispatch.tell(refused(order, job, why))
+        else:
+            dispatch.send(order, job, prepared)
 
     def _undo(self) -> None:
         for prepared in self._prepared.values():
             self._dispatch.undo(prepared)
+
+
+def _is_fine(answer: Answer) -> bool:
+    return answer.result in (Result.DONE, Result.ABSENT)
 
 
 def refused(order: BindOrder, job: str, why: str) -> Bound:
