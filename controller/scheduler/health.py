@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from checks.condition import Status
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of, mig_strategy, offers_gpus, why_unfenced
 from controller.scheduler.node_findings import (
@@ -28,6 +30,7 @@ from controller.scheduler.pod_request import GPU_RESOURCE, MIG_PREFIX, is_other
 from controller.scheduler.requests import Taint
 from controller.scheduler.rules import Rules
 from kube import quantity
+from kube.nodehealth import NodeHealth
 from kube.types import Node as KubeNode
 
 PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -80,6 +83,23 @@ def node_of(seen: Seen, now: datetime, rules: Rules) -> Node:
         no_new_mig=gpus_unknown,
         gpu_memory_known=bool(memory) or _is_memory_known(gpus, rules),
     )
+
+
+def told_of(node: KubeNode, health: NodeHealth | None) -> NodeHealth | None:
+    """Give what the agent of this very node says: another machine's of the same name is none of its business.
+
+    What it said before the node was booted again still makes a part sick, but nobody knows what kubelet offers now.
+    """
+    uid = node.metadata.uid
+    if health is None or (health.status.node_uid and uid and health.status.node_uid != uid):
+        return None
+    told, boot = health.status.boot_id, node.status.node_info.boot_id
+    if not told or not boot or told == boot:
+        return health
+    parts = tuple(
+        msgspec.structs.replace(part, offered=None, held=None, held_by="") for part in health.status.parts
+    )
+    return msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, parts=parts))
 
 
 def _whole_gpus(allocatable: Mapping[str, str], count: int) -> int | None:

@@ -16,7 +16,7 @@ import msgspec
 from controller.scheduler.claim_objects import claim_of, devices_of
 from controller.scheduler.device_rules import with_rules
 from controller.scheduler.gpu_holdings import holdings, is_reservation, lonely_reservations
-from controller.scheduler.health import node_of
+from controller.scheduler.health import node_of, told_of
 from controller.scheduler.model import Job, Queue, Settings, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.node_cards import GPU_MEMORY, cards_of
 from controller.scheduler.node_findings import Seen
@@ -26,7 +26,7 @@ from controller.scheduler.plan import Promise
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding, leaving, name_of, status_of, task_of
 from controller.scheduler.queue_objects import job_of, queues_of, topologies_of
-from controller.scheduler.requests import Constraints
+from controller.scheduler.remembered import MadeNode, Remembered, stands_alone
 from controller.scheduler.rules import DEFAULT, Rules
 from controller.scheduler.unseen import Unseen, gpu_nodes, warning, without_new_gpus
 from kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -90,10 +90,19 @@ DEFAULT_OPTIONS: Final = Options()
 
 
 def build(
-    objects: Objects, now: datetime, options: Options = DEFAULT_OPTIONS, rules: Rules = DEFAULT
+    objects: Objects,
+    now: datetime,
+    options: Options = DEFAULT_OPTIONS,
+    rules: Rules = DEFAULT,
+    remembered: Remembered | None = None,
 ) -> tuple[Snapshot, tuple[str, ...]]:
-    """Give the snapshot, and what could not be read, in words that name the object."""
-    builder = _Builder(objects, now, options, rules)
+    """Give the snapshot, and what could not be read, in words that name the object.
+
+    `remembered`: what was made for the snapshot before, under the same options and rules but for what a cycle changes.
+    """
+    kept = remembered or Remembered()
+    kept.turn()
+    builder = _Builder(objects, now, options, rules, kept)
     snapshot = builder.snapshot()
     return snapshot, tuple(builder.problems)
 
@@ -101,7 +110,9 @@ def build(
 class _Builder:
     """One build; `problems` grows on the way."""
 
-    def __init__(self, objects: Objects, now: datetime, options: Options, rules: Rules) -> None:
+    def __init__(
+        self, objects: Objects, now: datetime, options: Options, rules: Rules, remembered: Remembered
+    ) -> None:
         self.problems: list[str] = []
         self._objects = objects
         self._now = now
@@ -118,7 +129,7 @@ class _Builder:
         self._told: dict[str, NodeHealth | None] = {}
         self._node_topologies = {one.metadata.name: one for one in objects.node_topologies}
         self._is_zoned = False
-        self._constraints: dict[Constraints, Constraints] = {}
+        self._remembered = remembered
         self._given = {
             claim: devices for one in options.binding.values() for claim, devices in one.devices if devices
         }
@@ -184,14 +195,14 @@ class _Builder:
         for node in sorted(self._objects.nodes, key=lambda one: one.metadata.name):
             if self._in_pool(node.metadata):
                 name = node.metadata.name
-                self._told[name] = self._health_of(node)
+                self._told[name] = told_of(node, self._health.get(name))
                 seen = Seen(
                     node=node,
                     health=self._told[name],
                     lease=None if leases is None else leases.get(name),
                     leases_known=leases is not None,
                 )
-                for made, cards in self._node(name, seen):
+                for made, cards in self._remembered_node(name, seen):
                     self._cards[name] = cards
                     numa = self._numa(name)
                     yield made if numa is None else msgspec.structs.replace(made, numa=numa)
@@ -211,7 +222,16 @@ class _Builder:
             self.problems.append(warning(self._options.pool, unreported))
         return nodes
 
-    def _node(self, name: str, seen: Seen) -> list[tuple[Node, tuple[Gpu, ...]]]:
+    def _remembered_node(self, name: str, seen: Seen) -> list[MadeNode]:
+        def make() -> tuple[list[MadeNode], bool]:
+            before = len(self.problems)
+            return self._node(name, seen), len(self.problems) == before
+
+        renewed = None if seen.lease is None else seen.lease.spec.renew_time
+        same = (seen.node, self._health.get(name))
+        return self._remembered.node(name, same, (renewed, seen.leases_known), self._now, make)
+
+    def _node(self, name: str, seen: Seen) -> list[MadeNode]:
         """Read a node and its cards; if need be without the label of their memory, which then nobody knows."""
         found = list(self._read("Node", name, partial(self._node_and_cards, seen)))
         if not found and seen.node.metadata.labels.get(GPU_MEMORY):
@@ -222,24 +242,8 @@ class _Builder:
                 found.append(self._node_and_cards(msgspec.structs.replace(seen, node=plain)))
         return found
 
-    def _node_and_cards(self, seen: Seen) -> tuple[Node, tuple[Gpu, ...]]:
+    def _node_and_cards(self, seen: Seen) -> MadeNode:
         return node_of(seen, self._now, self._rules), cards_of(seen, self._now, self._rules)
-
-    def _health_of(self, node: KubeNode) -> NodeHealth | None:
-        """Give what the agent of this very node says: another machine's of the same name is none of its business.
-
-        What it said before the node was booted again still makes a part sick, but nobody knows what kubelet offers now.
-        """
-        health, uid = self._health.get(node.metadata.name), node.metadata.uid
-        if health is None or (health.status.node_uid and uid and health.status.node_uid != uid):
-            return None
-        told, boot = health.status.boot_id, node.status.node_info.boot_id
-        if not told or not boot or told == boot:
-            return health
-        parts = tuple(
-            msgspec.structs.replace(part, offered=None, held=None, held_by="") for part in health.status.parts
-        )
-        return msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, parts=parts))
 
     def _holdings(self, nodes: Iterable[Node]) -> dict[str, tuple[str, ...]]:
         on_node: dict[str, list[Pod]] = {}
@@ -324,23 +328,28 @@ class _Builder:
         self, pod: Pod, job: str, index: int, pod_set: str, held: Mapping[str, tuple[str, ...]]
     ) -> Task:
         name = name_of(pod)
-        made = task_of(
-            pod,
-            self._status[name],
-            job=job,
-            index=index,
-            pod_set=pod_set,
-            gpus=held.get(name, ()),
-            binding=self._options.binding.get(name),
-            around=self._objects.around,
-            claims=self._claims,
-            zoned=self._is_zoned,
-        )
-        if why := self._options.protected.get(name):
-            made = msgspec.structs.replace(made, protected=why)
-        # Equal constraints are one object, so that a cycle over thousands of like pods keeps a handful of them.
-        shared = self._constraints.setdefault(made.constraints, made.constraints)
-        return made if shared is made.constraints else msgspec.structs.replace(made, constraints=shared)
+        status, gpus = self._status[name], held.get(name, ())
+        binding, protected = self._options.binding.get(name), self._options.protected.get(name, "")
+
+        def make() -> Task:
+            made = task_of(
+                pod,
+                status,
+                job=job,
+                index=index,
+                pod_set=pod_set,
+                gpus=gpus,
+                binding=binding,
+                around=self._objects.around,
+                claims=self._claims,
+                zoned=self._is_zoned,
+            )
+            return msgspec.structs.replace(made, protected=protected) if protected else made
+
+        if not stands_alone(pod):
+            return self._remembered.shared(make())
+        equal = (status, job, index, pod_set, gpus, binding, protected, self._is_zoned)
+        return self._remembered.task(name, pod, equal, self._now, make)
 
     def _devices(self, nodes: Iterable[Node]) -> tuple[Device, ...]:
         """Give the devices of this pool's nodes as healthy as their cards: a sick one is none, an Unknown one is closed."""

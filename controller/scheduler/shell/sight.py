@@ -16,6 +16,7 @@ from controller.scheduler.model import Job, Snapshot, TaskStatus
 from controller.scheduler.plan import Promise
 from controller.scheduler.pod_constraints import Surroundings
 from controller.scheduler.pod_tasks import SUB_GROUP, Binding
+from controller.scheduler.remembered import Remembered
 from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.grouping import GroupView
 from controller.scheduler.shell.health_watch import Verdict, narrowed, why_held_back
@@ -83,6 +84,7 @@ class Sight:
         self._renewals = Renewals(clock)
         stores.leases.subscribe(self._renewals.see)
         self._members = Members()
+        self._remembered = Remembered()
 
     def why_not_look(self) -> str | None:
         """Say why the stores cannot be trusted now, or nothing may be planned."""
@@ -119,7 +121,9 @@ class Sight:
                 storage_classes=stores.storage_classes.snapshot(),
             ),
         )
-        snapshot, problems = build(objects, now, self._options(known, verdict), config.rules)
+        snapshot, problems = build(
+            objects, now, self._options(known, verdict), config.rules, self._remembered
+        )
         snapshot = narrowed(snapshot, verdict)
         held_back = {
             **_turned_away(snapshot, pods, verdict),
