@@ -159,6 +159,47 @@ def test_a_pod_that_a_budget_holds_is_no_victim_for_a_while() -> None:
     assert memory.known(EPOCH + 11 * SECOND).protected == {}
 
 
+@pytest.mark.parametrize("result", [Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT])
+def test_a_server_that_takes_no_eviction_now_makes_nobody_else_a_victim(result: Result) -> None:
+    """The rest of a set that half left is asked again after a pause of all evictions: others would leave needlessly."""
+    memory, one = Memory(GracesSection()), victims("v0", "v1", "v2")
+    memory.evicting([one], EPOCH)
+    for victim, said in zip(one.victims, (Result.DONE, result, result), strict=True):
+        memory.took_eviction(Evicted(victim=victim, gains=one.gains, answer=answer(said, "busy")), EPOCH)
+    known = memory.known(EPOCH)
+    assert (known.protected, known.evicting) == ({}, {"ns/v0"})
+    assert [one.what for one in memory.happened()] == ["evicted"]
+    rest = victims("v1", "v2")
+    assert memory.evicting([rest], EPOCH) == []
+    assert memory.next_until(EPOCH) == EPOCH + SECOND
+    assert memory.evicting([rest], EPOCH + SECOND) == [rest]
+
+
+def test_a_victim_for_whom_the_server_fails_again_and_again_is_passed_over() -> None:
+    """A webhook that fails for it alone must not end all evictions."""
+    memory, one, now = Memory(GracesSection()), victims("v0"), EPOCH
+    for protected in (set(), set(), {"ns/v0"}):
+        assert memory.evicting([one], now) == [one]
+        failed = Evicted(victim=one.victims[0], gains=one.gains, answer=answer(Result.UNAVAILABLE, "500"))
+        memory.took_eviction(failed, now)
+        assert set(memory.known(now).protected) == protected
+        now += 5 * SECOND
+    assert memory.evicting([victims("v1")], now) == [victims("v1")]
+
+
+@pytest.mark.parametrize("result", [Result.REFUSED, Result.SKIPPED])
+def test_an_eviction_that_was_not_sent_is_decided_anew_at_once(result: Result) -> None:
+    """Its victim is as good a victim as before."""
+    memory, one = Memory(GracesSection()), victims("v0")
+    memory.evicting([one], EPOCH)
+    told = Evicted(
+        victim=one.victims[0], gains=one.gains, answer=answer(result, "another was not"), tried=True
+    )
+    memory.took_eviction(told, EPOCH)
+    assert memory.known(EPOCH).protected == {}
+    assert memory.evicting([one], EPOCH) == [one]
+
+
 def test_a_half_gang_has_its_grace_and_then_gives_its_places_back() -> None:
     """Only the members that hold a place are evicted."""
     memory, snapshot = Memory(GracesSection()), half(bound=2)

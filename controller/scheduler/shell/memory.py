@@ -28,6 +28,12 @@ DOUBT_ENDS: Final = timedelta(seconds=5)
 """A bind without an answer may still be on its way: only after so long a pod that shows no node counts as not bound."""
 MOST_WHOLE: Final = 20_000
 HALF_GANG: Final = "half-gang"
+BUSY_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0)
+_OF_THE_VICTIM: Final = frozenset({Result.BLOCKED, Result.MISCONFIGURED, Result.FORBIDDEN, Result.INVALID})
+_OF_THE_SERVER: Final = frozenset({Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT, Result.NOT_LEADER})
+SERVER_TRIES: Final = 3
+"""What fails so often for the same victim, and always by the server, may be a webhook that fails for that victim alone."""
+_EVICTIONS: Final = "all evictions"
 _FAILED: Final = frozenset({Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED})
 
 
@@ -46,6 +52,8 @@ class Memory:
         self._assumed = Assumed()
         self._jobs = Pauses(BIND_PAUSES_S)
         self._victims = Pauses(VICTIM_PAUSES_S)
+        self._busy = Pauses(BUSY_PAUSES_S)
+        self._unanswered: dict[str, int] = {}
         self._gangs: dict[str, GangOrder] = {}  # by each member's task, as long as it is assumed
         self._unready: dict[str, Unready] = {}  # by the gang's first task
         self._half: dict[str, datetime] = {}
@@ -59,6 +67,7 @@ class Memory:
     def settle(self, pods: Mapping[str, Pod]) -> None:
         """Take what the store shows by now."""
         self._assumed.settle(pods)
+        self._unanswered = {task: tries for task, tries in self._unanswered.items() if task in pods}
         self._gangs = {task: gang for task, gang in self._gangs.items() if self._assumed.holds(task)}
         self._unready = {
             task: one
@@ -140,7 +149,9 @@ class Memory:
     # Evictions
 
     def evicting(self, sets: Sequence[VictimSet], now: datetime) -> list[VictimSet]:
-        """Give what is to be sent: of no set that has a member under way already."""
+        """Give what is to be sent: of no set that has a member under way already, and nothing while the server is busy."""
+        if self._busy.holding(now):
+            return []
         found = []
         for one in sets:
             if any(self._assumed.is_evicted(victim.evict.task, now) for victim in one.victims):
@@ -151,16 +162,25 @@ class Memory:
         return found
 
     def took_eviction(self, outcome: Evicted, now: datetime) -> None:
-        """Learn what came of an eviction. Whoever may not be evicted now is no victim for a while."""
+        """Learn what came of an eviction. Whoever may not be evicted now is no victim for a while.
+
+        A server that takes none now says nothing about this one: were another victim chosen instead at once, then both a
+        part of this set and the whole of another would leave.
+        """
         task, answer = outcome.victim.evict.task, outcome.answer
         is_fine = answer.result in (Result.DONE, Result.ABSENT)
         if outcome.tried or not is_fine:
             self._assumed.not_evicted(task)
-        if not is_fine:
+        of_the_server = answer.result in _OF_THE_SERVER
+        tries = self._unanswered[task] = self._unanswered.get(task, 0) + 1 if of_the_server else 0
+        if of_the_server and tries < SERVER_TRIES:
+            self._busy.failed(_EVICTIONS, answer.why, now, answer.wait_s)
+        elif of_the_server or answer.result in _OF_THE_VICTIM:
             self._victims.failed(task, answer.why, now, answer.wait_s)
             self._happened.append(_of_victim(outcome, "evict-refused", answer.why, now))
-        elif not outcome.tried:
+        elif is_fine and not outcome.tried:
             self._victims.succeeded(task)
+            self._busy.succeeded(_EVICTIONS)
             self._happened.append(_of_victim(outcome, "evicted", outcome.victim.evict.why, now))
 
     def lost_gangs(self, half: frozenset[str], snapshot: Snapshot, now: datetime) -> tuple[Evict, ...]:
@@ -213,10 +233,8 @@ class Memory:
 
     def next_until(self, now: datetime) -> datetime | None:
         """Give when the next pause ends."""
-        times = [
-            one for one in (self._jobs.next_until(now), self._victims.next_until(now)) if one is not None
-        ]
-        return min(times, default=None)
+        times = (pauses.next_until(now) for pauses in (self._jobs, self._victims, self._busy))
+        return min((one for one in times if one is not None), default=None)
 
     def _tell(self, outcome: Bound, what: Literal["bound", "bind-failed"], now: datetime) -> None:
         bind = outcome.order.bind
