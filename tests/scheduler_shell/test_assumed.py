@@ -90,3 +90,11 @@ def test_an_eviction_that_was_refused_is_none() -> None:
     made.evicting("ns/p", "uid-p", EPOCH)
     made.not_evicted("ns/p")
     assert not made.is_evicted("ns/p", EPOCH)
+
+
+def test_a_doubt_counts_from_the_request_not_from_the_decision() -> None:
+    """It may have stood in line for long before it was sent, and may be on its way still."""
+    made = assumed()
+    late = EPOCH + SHOWN_WITHIN
+    made.doubt("ns/p", late)
+    assert made.since("ns/p") == late

@@ -21,7 +21,7 @@ SHOWN_WITHIN: Final = timedelta(seconds=30)
 
 
 class AssumedBind(msgspec.Struct, frozen=True, kw_only=True):
-    """`since`: when it was decided; `look_at`: when to read the pod, should the store show nothing by then."""
+    """`since`: when it was decided, or became doubtful; `look_at`: when to read the pod, should the store show nothing."""
 
     bind: Bind
     uid: str
@@ -51,7 +51,7 @@ class Assumed:
         """Nobody knows whether the server took it: read the pod at once."""
         held = self._binds.get(task)
         if held is not None:
-            self._binds[task] = msgspec.structs.replace(held, sent=True, look_at=now)
+            self._binds[task] = msgspec.structs.replace(held, sent=True, since=now, look_at=now)
 
     def forget(self, task: str) -> None:
         """It was not bound, for sure."""
@@ -89,7 +89,7 @@ class Assumed:
         return task in self._binds
 
     def since(self, task: str) -> datetime | None:
-        """Give when a bind was decided that is still assumed."""
+        """Give since when a bind that is still assumed is under way, or in doubt."""
         held = self._binds.get(task)
         return held.since if held is not None else None
 

@@ -1,11 +1,12 @@
-"""Right before a bind: is the world still the one that was planned on? Shell over the stores, quick, from any thread.
+"""Right before a bind or an eviction: is the world still the one that was planned on? Shell over the stores, quick, from
+any thread.
 
-Between the plan and the bind lie milliseconds, and a node can fall ill in them. What changed in a way that decides is not
-judged here: the bind is not sent, and the next cycle decides anew.
+Between the plan and the request lie milliseconds, or seconds in a long line, and a node can fall ill in them. What changed
+in a way that decides is not judged here: nothing is sent, and the next cycle decides anew.
 """
 
 from controller.scheduler.shell.meaning import meaning_of_node
-from controller.scheduler.shell.orders import BindOrder
+from controller.scheduler.shell.orders import BindOrder, VictimSet
 from controller.scheduler.shell.stores import Stores
 from kube.clock import Clock
 from kube.nodehealth import NodeHealth
@@ -38,6 +39,17 @@ class LookAgain:
         health = self._stores.healths.get(name)
         if health is not order.health and _told(health) != _told(order.health):
             return f"what is known of node {name} changed since it was chosen"
+        return ""
+
+    def why_not_evict(self, victims: VictimSet) -> str:
+        """Say why these may not be evicted any more; "" = they may. Who is gone already, or leaves, is no reason."""
+        if stale := self._stores.why_not_fresh(self._clock.monotonic()):
+            return stale
+        for victim in victims.victims:
+            task, node = victim.evict.task, victim.evict.node
+            pod = self._stores.pods.get(task)
+            if pod is not None and pod.metadata.uid == victim.uid and pod.spec.node_name != node:
+                return f"{task} is not on node {node} any more"
         return ""
 
 

@@ -1,0 +1,117 @@
+"""Right before a request: is the world still the one that was planned on?"""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from controller.scheduler.shell.look_again import LookAgain
+from controller.scheduler.shell.stores import STALE_AFTER_S, Stores
+from kube.nodehealth import NodeHealth, NodeHealthStatus
+from kube.types import NodeCondition, ObjectMeta
+from tests.fakes import EPOCH, FakeClock
+from tests.scheduler_shell.shell_words import OURS, order, ready_node, victims, waiting_pod
+
+AT = 1000.0
+
+
+class World:
+    """Stores that show what an order was decided on."""
+
+    def __init__(self) -> None:
+        self.time = FakeClock(monotonic=AT)
+        self.stores = Stores(lambda: None, OURS)
+        for store in self.stores.all().values():
+            store.replace((), "1", AT)
+        self.order = order("p", node=ready_node())
+        self.stores.nodes.apply("ADDED", self.order.node, AT)
+        self.stores.pods.apply("ADDED", self.order.pod, AT)
+        self.look = LookAgain(self.stores, self.time.clock)
+
+    def node(
+        self, *, version: str = "2", uid: str = "node-uid", ready: str = "True", fault: str = ""
+    ) -> None:
+        node = ready_node(version=version, uid=uid, ready=ready)
+        if fault:
+            conditions = (*node.status.conditions, NodeCondition(type=fault, status="True"))
+            node = msgspec.structs.replace(
+                node, status=msgspec.structs.replace(node.status, conditions=conditions)
+            )
+        self.stores.nodes.apply("MODIFIED", node, AT)
+
+    def pod(self, *, uid: str = "", node: str = "", ending: bool = False) -> None:
+        pod = waiting_pod("p", uid=uid, node=node)
+        meta = msgspec.structs.replace(
+            pod.metadata, resource_version="2", deletion_timestamp=EPOCH if ending else None
+        )
+        self.stores.pods.apply("MODIFIED", msgspec.structs.replace(pod, metadata=meta), AT)
+
+    def health(self, boot_id: str) -> None:
+        status = NodeHealthStatus(node_uid="node-uid", boot_id=boot_id)
+        told = NodeHealth(metadata=ObjectMeta(name="a", uid="h", resource_version="2"), status=status)
+        self.stores.healths.apply("ADDED", told, AT)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(lambda _world: None, "", id="nothing changed"),
+        pytest.param(lambda world: world.node(), "", id="a heartbeat"),
+        pytest.param(
+            lambda world: world.node(fault="GpuXidError"), "node a changed", id="a fault of the node"
+        ),
+        pytest.param(
+            lambda world: world.node(ready="False"), "node a changed", id="a node that is not Ready"
+        ),
+        pytest.param(
+            lambda world: world.node(uid="made anew"), "node a changed", id="a node that was made anew"
+        ),
+        pytest.param(
+            lambda world: world.health("b"), "what is known of node a changed", id="an agent's word"
+        ),
+        pytest.param(lambda world: world.pod(ending=True), "is being deleted", id="a pod that is deleted"),
+        pytest.param(lambda world: world.pod(uid="another"), "the pod is gone", id="another pod of the name"),
+        pytest.param(
+            lambda world: world.pod(node="b"), "on node b already", id="a pod that somebody else bound"
+        ),
+        pytest.param(
+            lambda world: world.time.advance(STALE_AFTER_S + 1), "not heard", id="a server that is not heard"
+        ),
+    ],
+)
+def test_when_a_bind_is_not_sent(change: Callable[[World], None], why: str) -> None:
+    """What decides changed; heartbeats do not."""
+    world = World()
+    change(world)
+    found = world.look.why_not(world.order)
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_a_node_that_is_gone_takes_nothing() -> None:
+    """Its name may come back, as another machine."""
+    world = World()
+    world.stores.nodes.apply("DELETED", ready_node(version="2"), AT)
+    assert world.look.why_not(world.order) == "node a is gone"
+
+
+@pytest.mark.parametrize(
+    ("node", "uid", "late", "why"),
+    [
+        pytest.param("a", "", False, "", id="still there"),
+        pytest.param("b", "", False, "is not on node a any more", id="elsewhere by now"),
+        pytest.param("b", "another", False, "", id="gone, and another has its name: the server says so"),
+        pytest.param("a", "", True, "not heard", id="a server that is not heard"),
+    ],
+)
+def test_when_a_set_of_victims_is_not_sent(node: str, uid: str, late: bool, why: str) -> None:
+    """Nothing destructive on old evidence."""
+    world = World()
+    world.stores.pods.apply("ADDED", waiting_pod("v0", node="a"), AT)
+    moved = waiting_pod("v1", node=node, uid=uid)
+    world.stores.pods.apply("ADDED", moved, AT)
+    if late:
+        world.time.advance(STALE_AFTER_S + 1)
+    found = world.look.why_not_evict(victims("v0", "v1", "gone"))
+    assert why in found
+    assert bool(found) == bool(why)
