@@ -1,0 +1,135 @@
+"""What a scheduler really did, counted from outside: the API server's audit record, and a watch of every pod."""
+
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from kube.store import Change
+from kube.types import Pod
+from tests.cluster.scheduler_stage import SchedulerStage
+
+GPUS = 8
+_ENDED = ("Succeeded", "Failed")
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What one job came to: its pods that hold a place and those that wait, and how many were evicted.
+
+    `odd` lists whatever must never be: a pod bound twice, a victim that was none, a node over its GPUs, a delete.
+    """
+
+    bound: int
+    waiting: int = 0
+    evicted: int = 0
+    odd: tuple[str, ...] = ()
+
+
+class Ledger:
+    """Follows the stage's watch: what each node carries at every moment, and for how long a gang was half there."""
+
+    def __init__(self, stage: SchedulerStage) -> None:
+        self.stage = stage
+        self.lent: dict[str, str] = {}
+        self.half_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._at: dict[str, Pod] = {}
+        self._half_since: dict[str, float] = {}
+        self._over: dict[str, int] = {}
+        self._least: dict[str, int] = {}
+        stage.pods.store.subscribe(self._see)
+
+    def watch_gang(self, job: str, least: int) -> None:
+        """Measure for how long less than `least` of a job's pods hold places, but some do."""
+        self._least[job] = least
+
+    def holding(self, job: str) -> dict[str, str]:
+        """Give the nodes of a job's pods that hold a place, also of those that are ending."""
+        with self._lock:
+            return {one.metadata.name: one.spec.node_name for one in self._at.values() if _is_of(one, job)}
+
+    def leaving(self, job: str) -> int:
+        """Count the pods of a job that were evicted, whether they are gone or not."""
+        return sum(1 for name in self.stage.disrupted if name.startswith(f"{job}-"))
+
+    def close_half(self, job: str) -> None:
+        """Stop the clock of a gang that gave its places back."""
+        self._half_since.pop(job, None)
+
+    def _see(self, change: Change, pod: Pod | None) -> None:
+        if pod is None:
+            return
+        now = time.monotonic()
+        with self._lock:
+            if change is Change.DELETED or pod.status.phase in _ENDED or not pod.spec.node_name:
+                self._at.pop(pod.metadata.uid, None)
+            else:
+                self._at[pod.metadata.uid] = pod
+            carried = Counter[str]()
+            for one in self._at.values():
+                carried[one.spec.node_name] += _gpus(one)
+            for node, amount in carried.items():
+                if node in self.stage.nodes and amount > GPUS:
+                    self._over[node] = max(self._over.get(node, 0), amount)
+            for job, least in self._least.items():
+                self._clock(job, sum(1 for one in self._at.values() if _is_of(one, job)), least, now)
+
+    def _clock(self, job: str, held: int, least: int, now: float) -> None:
+        if 0 < held < least:
+            self._half_since.setdefault(job, now)
+        elif (since := self._half_since.pop(job, None)) is not None:
+            self.half_s[job] = max(self.half_s.get(job, 0.0), now - since)
+
+    def account(self, job: str) -> Account:
+        """Draw up the account of one job."""
+        stage = self.stage
+        evictions = Counter(name for name in self._done("eviction") if name.startswith(f"{job}-"))
+        return Account(
+            bound=len(stage.running(job)),
+            waiting=len(stage.waiting(job)),
+            evicted=len(evictions),
+            odd=tuple(self._odd(job, evictions)),
+        )
+
+    def _odd(self, job: str, evictions: Counter[str]) -> list[str]:
+        stage = self.stage
+        binds = Counter(name for name in self._done("binding") if name.startswith(f"{job}-"))
+        found = [f"{name} was bound {times} times" for name, times in binds.items() if times > 1]
+        found += [f"pod {uid} was on nodes {sorted(on)}" for uid, on in stage.bound_to.items() if len(on) > 1]
+        found += [f"{name} was evicted {times} times" for name, times in evictions.items() if times > 1]
+        found += [f"node {node} carried {most} GPUs" for node, most in self._over.items()]
+        found += [f"{name} waits and does not say why" for name in stage.waiting(job) if not stage.why(name)]
+        found += [f"{one['resource']} {one.get('name')} was deleted" for one in self._writes("delete")]
+        if (since := self._half_since.get(job)) is not None:
+            found.append(f"{job} is half there for {time.monotonic() - since:.0f} s")
+        return found
+
+    def _done(self, subresource: str) -> list[str]:
+        return [
+            str(one.get("name", ""))
+            for one in self._writes("create")
+            if (one["resource"], one.get("subresource", "")) == ("pods", subresource)
+        ]
+
+    def _writes(self, verb: str) -> list[dict[str, Any]]:
+        """Give what schedulers wrote in this namespace and the server carried out, whatever account they had."""
+        return [
+            event["objectRef"]
+            for event in self.stage.sandbox.audit_events()
+            if event.get("stage") == "ResponseComplete"
+            and event["verb"] == verb
+            and "scheduler" in event.get("userAgent", "")
+            and 200 <= event["responseStatus"]["code"] < 300
+            and "dryRun=All" not in event["requestURI"]
+            and event.get("objectRef", {}).get("namespace") == self.stage.namespace
+        ]
+
+
+def _is_of(pod: Pod, job: str) -> bool:
+    return pod.metadata.name.startswith(f"{job}-")
+
+
+def _gpus(pod: Pod) -> int:
+    return sum(int(one.resources.limits.get("nvidia.com/gpu", "0")) for one in pod.spec.containers)
