@@ -1,18 +1,35 @@
 """Right before a request: is the world still the one that was planned on?"""
 
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from controller.scheduler.shell.look_again import LookAgain
 from controller.scheduler.shell.stores import STALE_AFTER_S, Stores
-from kube.nodehealth import NodeHealth, NodeHealthStatus
+from kube.nodehealth import HealthFinding, HealthPart, NodeHealth, NodeHealthStatus, PartState
 from kube.types import NodeCondition, ObjectMeta
 from tests.fakes import EPOCH, FakeClock
 from tests.scheduler_shell.shell_words import OURS, order, ready_node, victims, waiting_pod
 
 AT = 1000.0
+KNOWN = "what is known of node a changed"
+FAULT = HealthFinding(
+    condition="GpuXidError",
+    reason="Xid79",
+    severity="Fault",
+    effect="gpu",
+    urgency="now",
+    action="reset",
+    part=HealthPart(kind="gpu", uuid="GPU-1"),
+    first_seen=EPOCH,
+    last_seen=EPOCH,
+)
+SEEN_AGAIN = msgspec.structs.replace(FAULT, last_seen=EPOCH + timedelta(minutes=1), count=2)
+PART = PartState(kind="gpu", uuid="GPU-1", offered=True)
+SAID: dict[str, Any] = {"node_uid": "node-uid", "boot_id": "b", "findings": (FAULT,)}
 
 
 class World:
@@ -46,10 +63,17 @@ class World:
         )
         self.stores.pods.apply("MODIFIED", msgspec.structs.replace(pod, metadata=meta), AT)
 
-    def health(self, boot_id: str) -> None:
-        status = NodeHealthStatus(node_uid="node-uid", boot_id=boot_id)
-        told = NodeHealth(metadata=ObjectMeta(name="a", uid="h", resource_version="2"), status=status)
-        self.stores.healths.apply("ADDED", told, AT)
+    def told(self, **changes: Any) -> None:
+        """Let the agent say something, in the place of what it said when the order was made."""
+        self.order = msgspec.structs.replace(self.order, health=_health(PART, NodeHealthStatus(**SAID)))
+        part = {name: changes.pop(name) for name in ("held", "offered") if name in changes}
+        status = NodeHealthStatus(**{**SAID, **changes})
+        self.stores.healths.apply("ADDED", _health(msgspec.structs.replace(PART, **part), status), AT)
+
+
+def _health(part: PartState, status: NodeHealthStatus) -> NodeHealth:
+    meta = ObjectMeta(name="a", uid="h", resource_version="2")
+    return NodeHealth(metadata=meta, status=msgspec.structs.replace(status, parts=(part,)))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +90,12 @@ class World:
         pytest.param(
             lambda world: world.node(uid="made anew"), "node a changed", id="a node that was made anew"
         ),
-        pytest.param(
-            lambda world: world.health("b"), "what is known of node a changed", id="an agent's word"
-        ),
+        pytest.param(lambda world: world.told(), "", id="an agent that says the same"),
+        pytest.param(lambda world: world.told(held=True), "", id="a pod that got a card"),
+        pytest.param(lambda world: world.told(findings=(SEEN_AGAIN,)), "", id="a fault that was seen again"),
+        pytest.param(lambda world: world.told(findings=()), KNOWN, id="a fault that is gone"),
+        pytest.param(lambda world: world.told(offered=False), KNOWN, id="a card that kubelet offers no more"),
+        pytest.param(lambda world: world.told(boot_id="c"), KNOWN, id="a machine that was booted"),
         pytest.param(lambda world: world.pod(ending=True), "is being deleted", id="a pod that is deleted"),
         pytest.param(lambda world: world.pod(uid="another"), "the pod is gone", id="another pod of the name"),
         pytest.param(

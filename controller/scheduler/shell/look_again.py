@@ -5,6 +5,8 @@ Between the plan and the request lie milliseconds, or seconds in a long line, an
 in a way that decides is not judged here: nothing is sent, and the next cycle decides anew.
 """
 
+import msgspec
+
 from controller.scheduler.shell.meaning import meaning_of_node
 from controller.scheduler.shell.orders import BindOrder, VictimSet
 from controller.scheduler.shell.stores import Stores
@@ -54,8 +56,15 @@ class LookAgain:
 
 
 def _told(health: NodeHealth | None) -> object:
-    """Give what decides of a NodeHealth; when it was last written does not."""
+    """Give what decides of a NodeHealth. When it was written does not, nor who holds a part, which changes with every pod
+    that starts: a gang over many nodes would never find them all unchanged.
+    """
     if health is None:
         return None
     status = health.status
-    return (status.node_uid, status.boot_id, status.findings, status.parts)
+    faults = [
+        (one.condition, one.reason, one.severity, one.effect, one.urgency, one.part, one.drill)
+        for one in status.findings
+    ]
+    parts = [msgspec.structs.replace(part, held=None, held_by="") for part in status.parts]
+    return (status.node_uid, status.boot_id, status.published_conditions, faults, parts)
