@@ -2,9 +2,11 @@
 
 Act 1: one GPU falls off the bus; the node leaves service, is drained, rebooted, proven, tested and given back.
 Act 2: an application's XID; nothing may happen to its node. Act 3: half of the fleet fails at once; breaker and budget hold.
-The kernel records are raw records on each node's own pipe; reboots are simulated; everything else is the product itself.
+Act 4: two teams share two more nodes under nodemend-scheduler; a GPU of theirs falls ill (`sandbox.sharing`).
+The kernel records are raw records on each node's own pipe; reboots are simulated, and in
+act 4 which card a kubelet gives to whom, and which it withholds; everything else is the product itself.
 Where this machine can, the node of act 1 is a real kubelet's and runs the product's own image (`sandbox.demo_nodes`).
-Exit: 0 the loop closed and acts 2 and 3 held, 1 not, 3 this machine lacks something (named).
+Exit: 0 the loop closed and acts 2 to 4 held, 1 not, 3 this machine lacks something (named).
 """
 
 import argparse
@@ -23,7 +25,7 @@ from kube.clock import SYSTEM
 from kube.policy import PoolStatus
 from kube.remediation import Phase
 from kube.types import Lease
-from sandbox import actors, demo_nodes, workloads
+from sandbox import actors, demo_nodes, shared_pool, sharing, workloads
 from sandbox.acts import loop_milestones, tainted
 from sandbox.cluster import KubectlError, Sandbox
 from sandbox.control_plane import NotReady
@@ -31,6 +33,8 @@ from sandbox.demo_nodes import Chain, DemoNode
 from sandbox.install import install
 from sandbox.programs import MissingProgramError
 from sandbox.receiver import Receiver
+from sandbox.shared_pool import SharedPool
+from sandbox.sharing_objects import POOL
 from sandbox.stage import Stage
 from sandbox.story import Reached, Story
 from sandbox.watching import Watching
@@ -40,6 +44,7 @@ NAMES = tuple(f"gpu-{number}" for number in range(1, NODES + 1))
 BREAKS, WARNS, BREAK_TOGETHER = "gpu-3", "gpu-5", ("gpu-1", "gpu-2", "gpu-6", "gpu-7")
 LOOP_LIMIT_S = 120.0
 HOLD_S = 8.0
+LOOK_AT_POOL = (f"kubectl nodemend queues --pool {POOL}", f"kubectl nodemend gpus --pool {POOL}")
 APPLICATION_XID = (
     31,
     "Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f_a0000000",
@@ -48,7 +53,7 @@ OFF_THE_BUS = (79, "GPU has fallen off the bus.")
 
 
 class LoopPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """One milestone of the closed loop, for --json."""
+    """One milestone of the closed loop, or of a part of act 4, for --json; `after_s` since what began it."""
 
     name: str
     after_s: float
@@ -64,11 +69,28 @@ class Report(msgspec.Struct, kw_only=True):
     application_xid_untouched: bool = False
     budget_held: bool = False
     breaker_held: bool = False
+    lent_and_taken_back: bool = False
+    gang_whole: bool = False
+    sick_part_avoided: bool = False
+    shared_phases: list[LoopPhase] = []
     chain: str = "not run"
     chain_reason: str = ""
     source: str = "raw kernel records on a named pipe per simulated node"
     reboot: str = "simulated"
+    cards: str = "simulated in act 4: which GPU a pod gets, and that kubelet withholds the sick one"
     missing: list[str] = []
+
+    @property
+    def limits(self) -> bool:
+        return self.budget_held and self.breaker_held
+
+    @property
+    def shared(self) -> bool:
+        return self.lent_and_taken_back and self.gang_whole and self.sick_part_avoided
+
+    @property
+    def held(self) -> bool:
+        return self.closed and self.application_xid_untouched and self.limits and self.shared
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,11 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write(arguments.json, report)
         return 1
     _write(arguments.json, report)
-    held = report.closed and report.application_xid_untouched and report.budget_held and report.breaker_held
     stage.verdict(
-        held, report.closed, report.application_xid_untouched, report.budget_held and report.breaker_held
+        closed=report.closed,
+        untouched=report.application_xid_untouched,
+        limits=report.limits,
+        shared=report.shared,
     )
-    return 0 if held else 1
+    return 0 if report.held else 1
 
 
 def _end_cleanly(_number: int, _frame: FrameType | None) -> None:
@@ -143,9 +167,12 @@ def _play(stage: Stage, report: Report, *, chain: Chain, keep: bool) -> None:
                 report.application_xid_untouched = _act_2(stage, watching, nodes.by_name[WARNS])
                 sick = [nodes.by_name[name] for name in BREAK_TOGETHER]
                 report.breaker_held, report.budget_held = _act_3(stage, watching, receiver, sick)
-                stage.lines_to_look(sandbox.admin_kubeconfig, BREAKS)
-                if keep:
-                    stage.wait_for_enter()
+                stage.heading("Act 4: two teams share 16 GPUs, a gang starts whole, and one GPU falls ill")
+                with shared_pool.standing(sandbox, watching, stage.say) as pool:
+                    _act_4(stage, report, pool)
+                    stage.lines_to_look(sandbox.admin_kubeconfig, BREAKS, *LOOK_AT_POOL)
+                    if keep:
+                        stage.wait_for_enter()
 
 
 def _leads(sandbox: Sandbox) -> bool:
@@ -271,6 +298,14 @@ def _act_3(
     returned = sum(1 for one in watching.remediations.values() if one.status.phase is Phase.RETURNED)
     stage.say(f"incidents returned so far: {returned}; messages at the receiver: {_kinds(receiver)}")
     return breaker_held, budget_held
+
+
+def _act_4(stage: Stage, report: Report, pool: SharedPool) -> None:
+    shared = sharing.play(stage, pool)
+    report.lent_and_taken_back = shared.lent_and_taken_back
+    report.gang_whole = shared.gang_whole
+    report.sick_part_avoided = shared.sick_part_avoided
+    report.shared_phases = [_phase(reached) for reached in shared.reached]
 
 
 def _pools(watching: Watching) -> list[PoolStatus]:

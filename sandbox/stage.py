@@ -41,6 +41,12 @@ class Stage:
             f"  +{reached.after_s:8.3f} s  {self._colour(_GREEN, f'{reached.title:22}')} {reached.words}"
         )
 
+    def typed(self, command: str, lines: Sequence[str]) -> None:
+        """Show a command as a person types it, and what it prints."""
+        self._line(self._colour(_DIM, f"  $ {command}"))
+        for line in lines:
+            self._line(f"    {line}".rstrip())
+
     def timeline(self, story: Sequence[Reached]) -> None:
         """Show the milestones again with the time each took after the one before."""
         self.say("")
@@ -58,14 +64,18 @@ class Stage:
     def fail(self, words: str) -> None:
         self._line(f"  {self._colour(_RED, 'FAILED')} {words}")
 
-    def verdict(self, held: bool, closed: bool, untouched: bool, limits: bool) -> None:
+    def verdict(self, *, closed: bool, untouched: bool, limits: bool, shared: bool) -> None:
         """Show the whole demo's result."""
+        held = closed and untouched and limits and shared
         self._line("")
-        parts = f"loop closed: {_yes(closed)}, application XID untouched: {_yes(untouched)}, limits held: {_yes(limits)}"
+        parts = (
+            f"loop closed: {_yes(closed)}, application XID untouched: {_yes(untouched)},"
+            f" limits held: {_yes(limits)}, GPUs shared: {_yes(shared)}"
+        )
         self._line(self._colour(_GREEN if held else _RED, f"{'closed' if held else 'NOT closed'} ({parts})"))
 
-    def lines_to_look(self, kubeconfig: Path, node: str) -> None:
-        """Show what to type for a look of one's own."""
+    def lines_to_look(self, kubeconfig: Path, node: str, *more: str) -> None:
+        """Show what to type for a look of one's own; `more` are further commands."""
         self.heading("Look yourself (nodemend-demo --keep leaves the cluster up until Enter)")
         self.say(f"export KUBECONFIG={kubeconfig}")
         for command in (
@@ -74,6 +84,7 @@ class Stage:
             f"kubectl describe node {node}",
             f"kubectl nodemend explain {node}",
             "kubectl nodemend status",
+            *more,
         ):
             self.say(command)
 

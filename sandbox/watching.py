@@ -37,11 +37,11 @@ class Watching:
         self.pods: Store[Pod] = Store(index=lambda pod: pod.spec.node_name)
 
     def __enter__(self) -> Self:
-        self._keep(paths.nodes(), Node, self.nodes)
-        self._keep(paths.node_healths(), NodeHealth, self.healths)
-        self._keep(paths.remediations(), Remediation, self.remediations)
-        self._keep(paths.policies(), RemediationPolicy, self.policies)
-        self._keep(paths.pods(WORK_NAMESPACE), Pod, self.pods)
+        self.keep(paths.nodes(), Node, self.nodes)
+        self.keep(paths.node_healths(), NodeHealth, self.healths)
+        self.keep(paths.remediations(), Remediation, self.remediations)
+        self.keep(paths.policies(), RemediationPolicy, self.policies)
+        self.keep(paths.pods(WORK_NAMESPACE), Pod, self.pods)
         pages = threading.Thread(target=self._look_at_pages, name="pages", daemon=True)
         pages.start()
         return self
@@ -87,7 +87,8 @@ class Watching:
         """Give the teams' pods on a node that have not ended."""
         return [pod for pod in self.pods.by_index(name) if pod.status.phase not in ("Succeeded", "Failed")]
 
-    def _keep(self, path: str, type_: type[T], store: Store[T]) -> None:
+    def keep(self, path: str, type_: type[T], store: Store[T]) -> None:
+        """Keep one more store by a watch of its own, for as long as this one looks."""
         store.subscribe(lambda _change, _object: self._look())
         reflector = Reflector(self._api, path, type_, store, clock=self._clock, stop=self._stop)
         thread = threading.Thread(target=reflector.run, name=f"watch {path}", daemon=True)
