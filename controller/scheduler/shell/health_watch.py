@@ -59,6 +59,11 @@ class HealthWatch:
         self._moved: dict[str, tuple[datetime, tuple[str, ...]]] = {}
         self._said: dict[str, tuple[NodeCondition, datetime]] = {}
 
+    @property
+    def suspected(self) -> str:
+        """The breaker's words as of the last look, "" = closed; from any thread."""
+        return self._suspected[0]
+
     def deaf(self) -> None:
         """The server was not heard: an agent is not called silent for a time in which nobody could have heard it."""
         self._heard_since = None

@@ -71,6 +71,7 @@ class Metrics:
             ["store"],
             registry=self.registry,
         )
+        self._stores: set[str] = set()
         self._codes: set[str] = set()
         self._queues: set[str] = set()
 
@@ -104,3 +105,6 @@ class Metrics:
         """Set the age of each store, in seconds on the monotonic clock; infinite before the first list."""
         for name, at in last_heard.items():
             self.store_age.labels(store=name).set(now - at)
+        for name in self._stores - last_heard.keys():
+            self.store_age.remove(name)
+        self._stores = set(last_heard)

@@ -92,6 +92,8 @@ class Scheduler:
     ) -> None:
         """Raises CannotConnect, OSError (the address to listen on, a CA file)."""
         self._on_lost = on_lost
+        self._clock = clock
+        self._dry_run = config.dry_run
         self._woken = threading.Event()
         self._leading = threading.Event()
         self._halted = threading.Event()
@@ -145,11 +147,17 @@ class Scheduler:
             settings=Settings(wait_s=config.graces.volumes.total_seconds()),
         )
         look_again = LookAgain(stores, clock)
+        sight = Sight(stores, self._grouping, config, clock, why_not=self._why_not_served)
+        health = HealthWatch(stores, sight.leases, config)
         self._dispatch = Dispatch(
             Effects(apis.writes),
             prebind,
             lambda order: self._why_not_served() or look_again.why_not(order),
             self.wake,
+            look_at_victims=lambda victims: (
+                self._why_not_served() or health.suspected or look_again.why_not_evict(victims)
+            ),
+            clock=clock,
         )
         self._reporter = Reporter(
             api=apis.writes,
@@ -162,11 +170,10 @@ class Scheduler:
             calm=self._is_calm,
             pool_label=config.pool_label,
         )
-        sight = Sight(stores, self._grouping, config, clock, why_not=self._why_not_served)
         self._loop = Loop(
             stores=stores,
             sight=sight,
-            health=HealthWatch(stores, sight.leases, config),
+            health=health,
             memory=Memory(config.graces),
             dispatch=self._dispatch,
             reporter=self._reporter,
@@ -240,8 +247,16 @@ class Scheduler:
     def _tidy(self, stop: threading.Event) -> None:
         """Take back what earlier leaders wrote for pods that were never bound."""
         while not stop.wait(_TIDY_S):
-            if self._may_write() and self._stores.why_not_synced() is None:
-                self._prebind.tidy()
+            try:
+                if self._may_tidy():
+                    self._prebind.tidy()
+            except Exception:  # the edge of this thread: what is left over is looked at again
+                log.exception("tidy.failed")
+
+    def _may_tidy(self) -> bool:
+        stores = self._stores
+        is_known = stores.why_not_synced() is None and stores.why_not_fresh(self._clock.monotonic()) is None
+        return is_known and not self._dry_run and self._may_write()
 
     def _is_calm(self) -> bool:
         return self._dispatch.under_way == 0

@@ -33,6 +33,7 @@ STALE_AFTER_S: Final = 120.0
 """Bookmarks come about once a minute, and a silent watch is given up after 90 s: beyond that the copy may be any age."""
 LOOK_AGAIN_S: Final = 30.0
 """How often an API that was not there is looked for."""
+CRDS: Final = "manifests/crds-kai"
 
 
 class Stores:
@@ -62,6 +63,7 @@ class Stores:
         self._scheduler_name = scheduler_name
         self._meanings: dict[str, object] = {}
         self._absent: frozenset[str] = frozenset()
+        self._lacking: frozenset[str] = frozenset()
         self.nodes.subscribe(partial(self._changed, "node", meaning_of_node))
         self.queues.subscribe(partial(self._changed, "queue", meaning_of_spec))
         self.pod_groups.subscribe(partial(self._changed, "podgroup", meaning_of_spec))
@@ -103,8 +105,14 @@ class Stores:
         """Say which resources the server does not have now."""
         self._absent = names
 
+    def mark_lacking(self, names: frozenset[str]) -> None:
+        """Say which resources, without which nothing can be planned, the server does not have."""
+        self._lacking = names
+
     def why_not_synced(self) -> str | None:
         missing = [name for name, store in self.present().items() if not store.synced]
+        if lacking := [name for name in missing if name in self._lacking]:
+            return f"the server has no {', '.join(lacking)}: apply {CRDS}"
         return f"not read yet: {', '.join(missing)}" if missing else None
 
     def why_not_fresh(self, now: float) -> str | None:
@@ -151,6 +159,8 @@ class Watches:
         self._stop = stop
         self._agents_namespace = agents_namespace
         self._running: set[str] = set()
+        self._absent: frozenset[str] = frozenset()
+        self._lacking: set[str] = set()
         self.reflectors: list[Reflector[Any]] = []
 
     def start(self) -> None:
@@ -158,28 +168,56 @@ class Watches:
         for name, (path, type_) in _required(self._agents_namespace).items():
             self._run(name, path, type_)
         self._stores.mark_absent(frozenset())
-        threading.Thread(target=self._look_for_optional, name="apis", daemon=True).start()
+        threading.Thread(target=self._look_for_all, name="apis", daemon=True).start()
 
     def unreadable(self) -> Mapping[str, str]:
         """Name the objects that could not be decoded, and why."""
         return {name: why for one in self.reflectors for name, why in one.unreadable.items()}
 
-    def _look_for_optional(self) -> None:
+    def _look_for_all(self) -> None:
         while not self._stop.is_set():
-            absent = set()
-            for name, (path, type_) in _optional().items():
-                if name in self._running:
-                    continue
-                there = self._is_there(path)
-                if there:
+            try:
+                self.look_for_lacking()
+                self.look_for_optional()
+            except Exception:  # the edge of this thread: without it an API would never be found again
+                log.exception("api.look_failed")
+            self._stop.wait(LOOK_AGAIN_S)
+
+    def look_for_lacking(self) -> None:
+        """Name the resources without which nothing can be planned, until their definitions are applied."""
+        lacking = {
+            name
+            for name, (path, _) in _required(self._agents_namespace).items()
+            if path.startswith(_OURS)
+            and not self._stores.all()[name].synced
+            and self._is_there(path) is False
+        }
+        if lacking - self._lacking:
+            log.error("api.lacking", resources=sorted(lacking), apply=CRDS)
+        self._lacking = lacking
+        self._stores.mark_lacking(frozenset(lacking))
+
+    def look_for_optional(self) -> None:
+        """Follow what is there by now, and empty the copy of what is there no longer. No answer changes nothing."""
+        absent = set(self._absent)
+        for name, (path, type_) in _optional().items():
+            store, is_running = self._stores.all()[name], name in self._running
+            if is_running and store.fresh(self._clock.monotonic(), STALE_AFTER_S / 2):
+                absent.discard(name)
+                continue
+            there = self._is_there(path)
+            if there is False:
+                if store.synced and name not in absent:
+                    log.warning("api.gone", resource=name)
+                    store.replace((), "", self._clock.monotonic())
+                absent.add(name)
+            elif there:
+                absent.discard(name)
+                if not is_running:
                     log.info("api.found", resource=name)
                     self._run(name, path, type_)
-                elif there is False:
-                    absent.add(name)
-            self._stores.mark_absent(frozenset(absent))
-            self._stop.wait(LOOK_AGAIN_S if absent else LOOK_AGAIN_S * 2)
-            if not absent and len(self._running) == len(_optional()) + len(_required("-")):
-                return
+        self._absent = frozenset(absent)
+        self._stores.mark_absent(self._absent)
 
     def _is_there(self, path: str) -> bool | None:
         """Tell whether the server has a resource; None = it did not say, and then the resource counts as not read."""
@@ -200,6 +238,9 @@ class Watches:
         self.reflectors.append(reflector)
         self._running.add(name)
         threading.Thread(target=reflector.run, name=f"watch-{name}", daemon=True).start()
+
+
+_OURS: Final = "/apis/scheduling.run.ai/"
 
 
 def _required(agents_namespace: str) -> Mapping[str, tuple[str, type[Any]]]:
