@@ -23,6 +23,7 @@ MEMORY: Final = "memory"
 PODS: Final = "pods"
 WHOLE_CPU: Final = 1000
 HUGE_PAGES: Final = "hugepages-"
+_LONGEST_COUNT: Final = 18
 RDMA_WORDS: Final = ("rdma", "roce", "hca", "infiniband", "hostdev", "sriov", "/efa", "/ib")
 """What the names of RDMA resources have in common: k8s-rdma-shared-dev-plugin, sriov-network-device-plugin, EFA's plugin."""
 
@@ -161,18 +162,52 @@ def is_rdma(resource: str) -> bool:
 
 
 def _share(annotations: Mapping[str, str]) -> tuple[int, int, int]:
-    """Give the part of a card in thousandths or in MiB, and on how many cards."""
-    fraction, memory, devices = (annotations.get(key, "") for key in (FRACTION, GPU_MEMORY, DEVICES))
-    portion = quantity.milli(fraction) if fraction else 0
-    if not 0 <= portion <= WHOLE_GPU:
-        raise ValueError(f"annotation {FRACTION} is {fraction!r}: must be between 0 and 1")
-    mib = quantity.whole(memory) if memory else 0
-    if mib < 0:
-        raise ValueError(f"annotation {GPU_MEMORY} is {memory!r}: must be a number of MiB")
-    count = quantity.whole(devices) if devices else 1
-    if count < 1:
-        raise ValueError(f"annotation {DEVICES} is {devices!r}: must be 1 or more")
-    return portion, 0 if portion else mib, count if portion or mib else 1
+    """Give the part of a card in thousandths or in MiB, and on how many cards.
+
+    What admission-fractions.yaml warns of is refused here, but for suffixes that leave no doubt (300m).
+    """
+    fraction, memory, devices = map(annotations.get, (FRACTION, GPU_MEMORY, DEVICES))
+    if fraction is None and memory is None:
+        if devices is not None:
+            raise ValueError(
+                f"annotation {DEVICES} is {devices[:40]!r}, but it needs {FRACTION} or {GPU_MEMORY} beside it"
+            )
+        return 0, 0, 1
+    if fraction is not None and memory is not None:
+        raise ValueError(f"annotations {FRACTION} and {GPU_MEMORY} are both set, but only one of them may be")
+    count = 1 if devices is None else _count(DEVICES, devices, "a whole number above 0")
+    if fraction is not None:
+        return _portion(fraction), 0, count
+    return 0, _count(GPU_MEMORY, memory or "", "a whole number of MiB above 0, without a unit"), count
+
+
+def _portion(text: str) -> int:
+    try:
+        portion = quantity.milli(text)
+    except ValueError:
+        portion = 0
+    if not 0 < portion < WHOLE_GPU:
+        raise ValueError(
+            f"annotation {FRACTION} is {text[:40]!r}, but must be a decimal number above 0 and below 1"
+        )
+    return portion
+
+
+def _count(key: str, text: str, wanted: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT and int(text):
+        return int(text)
+    raise ValueError(f"annotation {key} is {text[:40]!r}, but must be {wanted}{_in_mib(key, text)}")
+
+
+def _in_mib(key: str, text: str) -> str:
+    """Say what would be right where somebody gave a unit."""
+    if key != GPU_MEMORY:
+        return ""
+    try:
+        mib = quantity.whole(text) >> 20
+    except ValueError:
+        return ""
+    return f"; write {mib}" if mib > 0 else ""
 
 
 def _of(resources: ResourceRequirements) -> dict[str, int]:

@@ -137,16 +137,47 @@ def test_requests(found: Request, wanted: Request) -> None:
     ("annotations", "words"),
     [
         pytest.param(
-            {"gpu-fraction": "1.5"}, "gpu-fraction is '1.5': must be between 0 and 1", id="more than one"
+            {"gpu-fraction": "1.5"},
+            "gpu-fraction is '1.5', but must be a decimal number above 0 and below 1",
+            id="more than one",
         ),
-        pytest.param({"gpu-fraction": "half"}, "'half' is no quantity", id="a word"),
         pytest.param(
-            {"gpu-memory": "-1"}, "gpu-memory is '-1': must be a number of MiB", id="less than nothing"
+            {"gpu-fraction": "1"}, "gpu-fraction is '1', but must be a decimal number", id="a whole one"
+        ),
+        pytest.param(
+            {"gpu-fraction": "0"}, "gpu-fraction is '0', but must be a decimal number", id="nothing"
+        ),
+        pytest.param(
+            {"gpu-fraction": "half"}, "gpu-fraction is 'half', but must be a decimal number", id="a word"
+        ),
+        pytest.param({"gpu-fraction": ""}, "gpu-fraction is '', but must be a decimal number", id="empty"),
+        pytest.param(
+            {"gpu-memory": "-1"},
+            "gpu-memory is '-1', but must be a whole number of MiB",
+            id="less than nothing",
+        ),
+        pytest.param(
+            {"gpu-memory": "10Gi"},
+            "gpu-memory is '10Gi', but must be a whole number of MiB above 0, without a unit; write 10240",
+            id="a unit",
+        ),
+        pytest.param(
+            {"gpu-memory": "0.5"}, "gpu-memory is '0.5', but must be a whole number", id="half a MiB"
+        ),
+        pytest.param(
+            {"gpu-memory": "4096", "gpu-fraction": "0.5"},
+            "gpu-fraction and gpu-memory are both set, but only one of them may be",
+            id="both ways",
         ),
         pytest.param(
             {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"},
-            "num-devices is '0': must be 1 or more",
+            "num-devices is '0', but must be a whole number above 0",
             id="no card",
+        ),
+        pytest.param(
+            {"gpu-fraction-num-devices": "2"},
+            "num-devices is '2', but it needs gpu-fraction or gpu-memory beside it",
+            id="cards of no part",
         ),
     ],
 )

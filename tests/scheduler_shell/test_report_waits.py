@@ -32,6 +32,20 @@ def test_a_pod_that_finds_no_room_says_so_as_kube_scheduler_would() -> None:
     assert held["lastTransitionTime"].endswith("Z")
 
 
+def test_a_job_whose_queue_cannot_be_read_says_what_is_wrong_with_it() -> None:
+    """It is not left to search for a queue that is there."""
+    stage = Stage()
+    stage.queue("minus", gpus=-5)
+    stage.group("new", queue="minus")
+    stage.pod("new-0", "new")
+    stage.settled()
+    words = (
+        'queue "minus" cannot be read: spec.resources.gpu.quota is -5: must be 0 or more, or -1 for no bound'
+    )
+    assert stage.pod_condition("new-0")["message"] == words
+    assert stage.condition("new")["reasons"][0]["message"] == f"1 {words}"
+
+
 def test_a_group_says_so_in_kais_shape() -> None:
     """One condition for its node pool, with the counted reasons and the number of the transition."""
     stage = full()

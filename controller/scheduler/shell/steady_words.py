@@ -14,6 +14,7 @@ import msgspec
 
 from controller.scheduler import explain
 from controller.scheduler.plan import Reason, Wait
+from controller.scheduler.shell import queue_conditions
 from controller.scheduler.shell.reported import Report
 
 SETTLE_S: Final = 1.0
@@ -75,8 +76,14 @@ class SteadyWords:
 
 
 def _waits(report: Report) -> dict[str, Wait]:
-    """Give the reason of every job: the shell's own before the plan's, and what is wrong with a group before both."""
+    """Give the reason of every job: the plan's, before it the shell's own, and what is wrong with its queue or group."""
     waits = {wait.job: wait for wait in report.plan.waits}
+    if odd := queue_conditions.unreadable(report.problems):
+        for one in report.snapshot.jobs:
+            if one.queue in odd and one.id in waits:  # to the plan it is a queue that is not there
+                said = f'queue "{one.queue}" cannot be read: {odd[one.queue]}'
+                reasons = (Reason(text=said, count=len(one.tasks)),)
+                waits[one.id] = msgspec.structs.replace(waits[one.id], message=said, reasons=reasons)
     for job, words in report.extra.items():
         waits[job] = Wait(job=job, code=explain.NO_ROOM, message=words)
     for job, words in unreadable_groups(report.problems).items():
