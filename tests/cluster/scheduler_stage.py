@@ -92,18 +92,22 @@ class SchedulerStage:
         self.queues.append(whole)
         return whole
 
-    def pod_body(
-        self, name: str, queue: str, gpus: int = 1, *, labels: Mapping[str, str] | None = None, **spec: Any
-    ) -> Raw:
-        """Describe a bare pod of ours that ends at once when it is asked to."""
-        metadata: Raw = {
-            "name": name,
-            "labels": {QUEUE_LABEL: queue, POOL_LABEL: self.pool, **(labels or {})},
-        }
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**_pod_spec(gpus), **spec}}
-
-    def create_pod(self, name: str, queue: str, gpus: int = 1, **more: Any) -> None:
-        self.admin.create(paths.pods(self.namespace), self.pod_body(name, queue, gpus, **more))
+    def create_pod(
+        self,
+        name: str,
+        queue: str,
+        gpus: int = 1,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        """Create a bare pod of ours."""
+        ours = {QUEUE_LABEL: queue, POOL_LABEL: self.pool, **(labels or {})}
+        metadata = {"name": name, "labels": ours, "annotations": annotations or {}}
+        self.admin.create(
+            paths.pods(self.namespace), {"metadata": metadata, "spec": {**_pod_spec(gpus), **spec}}
+        )
 
     def create_job(self, name: str, queue: str, pods: int, gpus: int = 1, *, least: int = 1) -> None:
         """Let the Job controller make so many pods, of which `least` start together."""
@@ -140,19 +144,21 @@ class SchedulerStage:
 
     # Looking
 
-    def until(self, true: Callable[[], bool], what: str, timeout_s: float = WITHIN_S) -> None:
+    def until(
+        self, true: Callable[[], bool], what: str, timeout_s: float = WITHIN_S, *, every_s: float = 0.05
+    ) -> None:
         """Wait until it is so. Raises AssertionError with the end of the scheduler's log."""
         deadline = time.monotonic() + timeout_s
         while not true():
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout_s:g} s for {what}\n{self.story()}")
-            time.sleep(0.05)
+            time.sleep(every_s)
 
     def story(self) -> str:
         """Tell where everything stands."""
         pods = self.sandbox.kubectl("get", "pods", "-o", "wide", "-n", self.namespace)
         logs = "\n".join(actor.logs[-3000:] for actor in self.actors)
-        said = "\n".join(f"{key}: {self.why(key)}" for key in self.waiting("")[:5])
+        said = "\n".join(f"{key}: {self.why(key)}" for key in self.waiting("")[:10])
         return f"{pods[-4000:]}\n{said}\n{logs}"
 
     def alive(self, prefix: str) -> dict[str, Pod]:
