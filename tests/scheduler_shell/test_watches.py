@@ -7,7 +7,7 @@ import pytest
 
 from controller.scheduler.shell.stores import STALE_AFTER_S, Stores, Watches
 from kube import paths
-from kube.api import ApiError, NotFound, Unavailable
+from kube.api import ApiError, Forbidden, NotFound, Unavailable
 from tests.fakes import FakeApi, FakeClock, request_to, wait_until
 from tests.scheduler_shell.shell_words import OURS
 
@@ -84,6 +84,15 @@ def test_at_the_start_what_nobody_knows_is_waited_for(clusters: list[Cluster]) -
     cluster.fails("resourceslices", Unavailable("no answer"))
     cluster.watches.start()
     wait_until(lambda: cluster.stores.why_not_synced() == "not read yet: resourceslices")
+
+
+def test_what_the_server_did_not_say_at_the_start_is_asked_again_soon(clusters: list[Cluster]) -> None:
+    """One that has just started refuses everybody for a second, since it has not read the rights yet: not for half a minute."""
+    cluster = Cluster()
+    clusters.append(cluster)
+    cluster.fails("resourceslices", Forbidden("cannot list resource", code=403), times=2)
+    cluster.watches.start()
+    wait_until(lambda: cluster.stores.why_not_synced() is None, 10)
 
 
 def test_an_api_that_is_taken_away_stops_nothing(clusters: list[Cluster]) -> None:

@@ -33,6 +33,7 @@ STALE_AFTER_S: Final = 120.0
 """Bookmarks come about once a minute, and a silent watch is given up after 90 s: beyond that the copy may be any age."""
 LOOK_AGAIN_S: Final = 30.0
 """How often an API that was not there is looked for."""
+FIRST_LOOK_AGAIN_S: Final = 1.0
 CRDS: Final = "manifests/crds-kai"
 
 
@@ -175,13 +176,21 @@ class Watches:
         return {name: why for one in self.reflectors for name, why in one.unreadable.items()}
 
     def _look_for_all(self) -> None:
+        """Look every half minute; sooner while nothing is planned, since the server did not say what it has.
+
+        One that has just started refuses everybody for a second or two: it has not read yet who may do what.
+        """
+        pause_s = FIRST_LOOK_AGAIN_S
         while not self._stop.is_set():
             try:
                 self.look_for_lacking()
                 self.look_for_optional()
             except Exception:  # the edge of this thread: without it an API would never be found again
                 log.exception("api.look_failed")
-            self._stop.wait(LOOK_AGAIN_S)
+            if all(name in self._running or name in self._absent for name in _optional()):
+                pause_s = LOOK_AGAIN_S
+            self._stop.wait(pause_s)
+            pause_s = min(pause_s * 2, LOOK_AGAIN_S)
 
     def look_for_lacking(self) -> None:
         """Name the resources without which nothing can be planned, until their definitions are applied."""
