@@ -159,13 +159,24 @@ def test_a_pod_that_a_budget_holds_is_no_victim_for_a_while() -> None:
     assert memory.known(EPOCH + 11 * SECOND).protected == {}
 
 
-@pytest.mark.parametrize("result", [Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT])
-def test_a_server_that_takes_no_eviction_now_makes_nobody_else_a_victim(result: Result) -> None:
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (Result.THROTTLED, "busy"),
+        (Result.UNAVAILABLE, "no answer"),
+        (Result.CONFLICT, "changed meanwhile"),
+        (
+            Result.FORBIDDEN,
+            'User "x" cannot create resource "pods/eviction" in API group "" in the namespace "ns"',
+        ),
+    ],
+)
+def test_a_server_that_takes_no_eviction_now_makes_nobody_else_a_victim(result: Result, why: str) -> None:
     """The rest of a set that half left is asked again after a pause of all evictions: others would leave needlessly."""
     memory, one = Memory(GracesSection()), victims("v0", "v1", "v2")
     memory.evicting([one], EPOCH)
     for victim, said in zip(one.victims, (Result.DONE, result, result), strict=True):
-        memory.took_eviction(Evicted(victim=victim, gains=one.gains, answer=answer(said, "busy")), EPOCH)
+        memory.took_eviction(Evicted(victim=victim, gains=one.gains, answer=answer(said, why)), EPOCH)
     known = memory.known(EPOCH)
     assert known.protected == {}
     assert known.evicting == {"ns/v0"}
@@ -250,3 +261,66 @@ def test_what_a_plan_promises_is_told_to_the_next_snapshot() -> None:
     memory.planned(Plan(reserved_for="ns/big"), promises)
     known = memory.known(EPOCH)
     assert (known.reserved_for, known.promises) == ("ns/big", promises)
+
+
+def test_a_gang_that_is_being_prepared_is_not_prepared_a_second_time_beside_itself() -> None:
+    """However long that takes; its answer puts it back."""
+    order = gang("p0", "p1")
+    memory = remembering(order)
+    for number in range(2):
+        memory.took_bind(told(order, number, Result.SKIPPED, waits=True), EPOCH)
+    assert memory.to_prepare_again(EPOCH + SECOND) == [order]
+    assert memory.to_prepare_again(EPOCH + 20 * SECOND) == []
+    memory.took_bind(told(order, 0, Result.SKIPPED, waits=True), EPOCH + 21 * SECOND)
+    assert memory.to_prepare_again(EPOCH + 22 * SECOND) == [order]
+
+
+def test_a_gang_of_which_one_is_refused_again_and_again_goes_back_for_longer_each_time() -> None:
+    """Though all the others are bound each time; whole once, it begins anew."""
+    memory, now, pauses = Memory(GracesSection()), EPOCH, []
+    members = tuple(msgspec.structs.replace(one, alone=False) for one in gang("p0", "p1").members)
+    order = msgspec.structs.replace(gang("p0", "p1"), members=members)
+    for first in (0, 1, 0, 1):
+        memory.ordered([order], now)
+        results = {0: Result.DONE, 1: Result.FORBIDDEN}
+        for number in (first, 1 - first):
+            memory.took_bind(told(order, number, results[number], why="a policy says no"), now)
+        until = memory.next_until(now)
+        assert until is not None
+        pauses.append((until - now) // SECOND)
+        now = until
+    assert pauses == [1, 2, 5, 10]
+
+
+def test_binds_under_way_make_no_gang_whole() -> None:
+    """One of them may fail still, and then it is half."""
+    memory = Memory(GracesSection())
+    made = job("gang", "team", pods=4, on=[("a", [n]) for n in range(4)])
+    tasks = tuple(msgspec.structs.replace(task, status=TaskStatus.BINDING) for task in made.tasks)
+    under_way = cluster([node("a")], [queue("team")], [msgspec.structs.replace(made, tasks=tasks)])
+    assert memory.lost_gangs(halves(under_way), under_way, EPOCH) == ()
+    snapshot = half(bound=3)
+    memory.lost_gangs(halves(snapshot), snapshot, EPOCH)
+    assert len(memory.lost_gangs(halves(snapshot), snapshot, EPOCH + GRACE)) == 3
+
+
+def test_nobody_of_a_half_gang_is_evicted_while_the_observer_is_suspected() -> None:
+    """Why the others could not follow may be what it believes to see."""
+    memory = Memory(GracesSection())
+    snapshot = msgspec.structs.replace(half(bound=2), suspected="too many at once")
+    for passed in range(3):
+        assert memory.lost_gangs(halves(snapshot), snapshot, EPOCH + passed * GRACE) == ()
+
+
+@pytest.mark.parametrize(("gains", "sent"), [("ns/asks", []), ("", ["ns/v0"])])
+def test_who_was_refused_a_moment_ago_is_not_asked_about_again(gains: str, sent: list[str]) -> None:
+    """A set for somebody's sake stays whole; the rest of a gang that is lost leaves as far as it may."""
+    memory, one = Memory(GracesSection()), victims("v0", "v1", gains=gains)
+    memory.evicting([one], EPOCH)
+    for victim, result in zip(one.victims, (Result.DONE, Result.BLOCKED), strict=True):
+        refused = Evicted(victim=victim, gains=gains, answer=answer(result, "a budget"), tried=True)
+        memory.took_eviction(refused, EPOCH)
+    again = memory.evicting([one], EPOCH + SECOND)
+    assert [victim.evict.task for found in again for victim in found.victims] == sent
+    later = EPOCH + timedelta(minutes=2)
+    assert len(memory.evicting([victims("v1", gains=gains)], later)) == 1

@@ -87,7 +87,7 @@ def test_at_the_start_what_nobody_knows_is_waited_for(clusters: list[Cluster]) -
 
 
 def test_what_the_server_did_not_say_at_the_start_is_asked_again_soon(clusters: list[Cluster]) -> None:
-    """One that has just started refuses everybody for a second, since it has not read the rights yet: not for half a minute."""
+    """One that has just started refuses everybody for a second or two, since it has not read the rights yet."""
     cluster = Cluster()
     clusters.append(cluster)
     cluster.fails("resourceslices", Forbidden("cannot list resource", code=403), times=2)

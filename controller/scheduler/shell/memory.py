@@ -3,7 +3,7 @@
 A restart costs one early retry, and the promises of the last plan: what is bound, evicted and grouped stands in the API.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -15,7 +15,7 @@ from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
 from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
-from controller.scheduler.shell.orders import GangOrder, VictimSet, held, least
+from controller.scheduler.shell.orders import ON_NODES, GangOrder, VictimSet, held, is_whole, least
 from controller.scheduler.shell.pauses import Pauses
 from controller.scheduler.shell.reported import Happened
 from controller.scheduler.shell.sight import Known
@@ -26,13 +26,15 @@ VICTIM_PAUSES_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 PREPARE_AGAIN_S: Final = 1.0
 DOUBT_ENDS: Final = timedelta(seconds=5)
 """A bind without an answer may still be on its way: only after so long a pod that shows no node counts as not bound."""
-MOST_WHOLE: Final = 20_000
 HALF_GANG: Final = "half-gang"
 BUSY_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0)
 _OF_THE_VICTIM: Final = frozenset({Result.BLOCKED, Result.MISCONFIGURED, Result.FORBIDDEN, Result.INVALID})
 _OF_THE_SERVER: Final = frozenset({Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT, Result.NOT_LEADER})
 SERVER_TRIES: Final = 3
 """What fails so often for the same victim, and always by the server, may be a webhook that fails for that victim alone."""
+_NO_RIGHT: Final = "cannot create resource"
+"""The API server's words (k8s.io/apiserver, endpoints/handlers/responsewriters/errors.go) where RBAC lets us evict nobody;
+one that has just started says so too. A webhook or policy that denies one eviction has other words."""
 _EVICTIONS: Final = "all evictions"
 _FAILED: Final = frozenset({Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED})
 
@@ -57,7 +59,7 @@ class Memory:
         self._gangs: dict[str, GangOrder] = {}  # by each member's task, as long as it is assumed
         self._unready: dict[str, Unready] = {}  # by the gang's first task
         self._half: dict[str, datetime] = {}
-        self._whole: dict[str, None] = {}
+        self._whole: set[str] = set()
         self._reserved_for = ""
         self._promises: tuple[Promise, ...] = ()
         self._happened: list[Happened] = []
@@ -102,11 +104,9 @@ class Memory:
 
     def to_prepare_again(self, now: datetime) -> list[GangOrder]:
         """Give the gangs whose claims and volumes are looked at again."""
-        due = [(task, one) for task, one in self._unready.items() if one.next_try <= now]
-        for task, one in due:
-            next_try = now + timedelta(seconds=PREPARE_AGAIN_S)
-            self._unready[task] = msgspec.structs.replace(one, next_try=next_try)
-        return [one.gang for _, one in due]
+        due = [task for task, one in self._unready.items() if one.next_try <= now]
+        # Its answer puts it back: until then it is under way, and is not prepared a second time beside itself.
+        return [self._unready.pop(task).gang for task in due]
 
     def took_bind(self, outcome: Bound, now: datetime) -> None:
         """Learn what came of a bind."""
@@ -122,11 +122,12 @@ class Memory:
             self._unready.pop(gang.members[0].bind.task, None)
         if answer.result is Result.DONE:
             self._assumed.sent(task, now)
-            self._jobs.succeeded(outcome.job)
+            if outcome.order.alone:  # a gang's row of failures ends where it is whole
+                self._jobs.succeeded(outcome.job)
             self._tell(outcome, "bound", now)
         elif answer.result in (Result.UNAVAILABLE, Result.CONFLICT):
             self._assumed.doubt(task, now)
-            self._jobs.failed(outcome.job, answer.why, now)
+            self._jobs.failed(outcome.job, answer.why, now, answer.wait_s)
         else:
             self._assumed.forget(task)
             if answer.result in _FAILED:
@@ -149,12 +150,19 @@ class Memory:
     # Evictions
 
     def evicting(self, sets: Sequence[VictimSet], now: datetime) -> list[VictimSet]:
-        """Give what is to be sent: of no set that has a member under way already, and nothing while the server is busy."""
+        """Give what is to be sent: of no set that has a member under way already, and nothing while the server is busy.
+
+        Whoever was refused a moment ago is not asked about again: where a job gains by the set, nobody of it is evicted.
+        """
         if self._busy.holding(now):
             return []
+        refused = self._victims.holding(now).keys()
         found = []
-        for one in sets:
+        for whole in sets:
+            one = _without(whole, refused)
             if any(self._assumed.is_evicted(victim.evict.task, now) for victim in one.victims):
+                continue
+            if not one.victims or (one.gains and one is not whole):
                 continue
             for victim in one.victims:
                 self._assumed.evicting(victim.evict.task, victim.uid, now)
@@ -171,7 +179,8 @@ class Memory:
         is_fine = answer.result in (Result.DONE, Result.ABSENT)
         if outcome.tried or not is_fine:
             self._assumed.not_evicted(task)
-        of_the_server = answer.result in _OF_THE_SERVER
+        has_no_right = answer.result is Result.FORBIDDEN and _NO_RIGHT in answer.why
+        of_the_server = has_no_right or answer.result in _OF_THE_SERVER
         tries = self._unanswered[task] = self._unanswered.get(task, 0) + 1 if of_the_server else 0
         if of_the_server and tries < SERVER_TRIES:
             self._busy.failed(_EVICTIONS, answer.why, now, answer.wait_s)
@@ -187,17 +196,12 @@ class Memory:
         """Give the evictions of gangs of which some were bound and the others could not follow.
 
         For its grace the cycle tries to place the others. Not while binds of it are under way, nor of one that ran whole
-        once: that is a stale gang, which has a grace of its own.
+        once: that is a stale gang, which has a grace of its own. Nor while the observer is suspected: nobody is evicted then.
         """
         jobs = {job.id: job for job in snapshot.jobs}
-        for job in snapshot.jobs:
-            if job.id in self._whole:
-                if held(job) == 0:  # its next run is another one
-                    del self._whole[job.id]
-            elif len(job.tasks) > 1 and held(job) >= least(job.root):
-                self._whole[job.id] = None
-        while len(self._whole) > MOST_WHOLE:
-            del self._whole[next(iter(self._whole))]
+        self._note_whole(snapshot)
+        if snapshot.suspected:
+            return ()
         self._half = {
             job: self._half.get(job, now)
             for job in half
@@ -218,6 +222,20 @@ class Memory:
                 if task.status in HOLDING
             ]
         return tuple(found)
+
+    def _note_whole(self, snapshot: Snapshot) -> None:
+        """Note which gangs run whole, for as long as any of their pods holds a place: the next run is another one."""
+        whole = set()
+        for job in snapshot.jobs:
+            if len(job.tasks) < 2:
+                continue
+            if job.id in self._whole:
+                if held(job):
+                    whole.add(job.id)
+            elif is_whole(job, ON_NODES):
+                whole.add(job.id)
+                self._jobs.succeeded(job.id)
+        self._whole = whole
 
     # Towards the outside
 
@@ -248,6 +266,11 @@ class Memory:
                 at=now,
             )
         )
+
+
+def _without(one: VictimSet, refused: Set[str]) -> VictimSet:
+    kept = tuple(victim for victim in one.victims if victim.evict.task not in refused)
+    return one if len(kept) == len(one.victims) else msgspec.structs.replace(one, victims=kept)
 
 
 def _held_back(why: str) -> str:
