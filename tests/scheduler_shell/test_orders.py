@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from controller.scheduler.model import Job, PodSet, SubGroup, TaskStatus
+from controller.scheduler.model import Job, PodSet, SubGroup, Task, TaskStatus
 from controller.scheduler.plan import Bind, Evict, Plan
-from controller.scheduler.shell.orders import half_gangs, least, together, victim_sets
+from controller.scheduler.shell.orders import half_gangs, is_whole, least, together, victim_sets
 from kube.scheduling import LAST_START, PodGroup
 from kube.timestamps import rfc3339
 from kube.types import ObjectMeta, Pod
@@ -36,14 +36,16 @@ def planned(*jobs: Job) -> list[tuple[str, list[str]]]:
         (job("gang", "team", pods=3), [["gang-0", "gang-1", "gang-2"]]),
         (job("elastic", "team", pods=3, least=1, on=ON_A[:1]), [["elastic-1"], ["elastic-2"]]),
         (job("lost", "team", pods=4, on=ON_A), [["lost-2", "lost-3"]]),
-        (job("loose", "team", pods=3, least=1), [["loose-0", "loose-1", "loose-2"]]),
+        (job("loose", "team", pods=3, least=1), [["loose-0"], ["loose-1"], ["loose-2"]]),
+        (job("starts", "team", pods=4, least=3), [["starts-0", "starts-1", "starts-2", "starts-3"]]),
     ],
     ids=[
         "a single pod goes alone",
         "a gang goes as one",
         "what a running job takes besides goes one by one",
         "the missing members of a gang go as one",
-        "a job that starts goes as one",
+        "a job whose every pod may run alone goes one by one",
+        "a gang that starts goes as one with what it takes besides",
     ],
 )
 def test_binds_that_go_together(made: Job, expected: list[list[str]]) -> None:
@@ -105,3 +107,26 @@ def test_a_half_gang_is_one_that_never_ran_whole(
     groups = {"x": PodGroup(metadata=ObjectMeta(name="x", annotations=notes))}
     snapshot = cluster([node("a")], [queue("team")], [made])
     assert half_gangs(snapshot, pods, groups) == ({"x"} if half else set())
+
+
+@pytest.mark.parametrize(
+    ("held", "needed", "whole"),
+    [
+        ({"a": 2, "b": 2}, None, True),
+        ({"a": 3, "b": 1}, None, False),
+        ({"a": 3, "b": 1}, 1, True),
+        ({"b": 1}, 1, False),
+    ],
+    ids=["each has its own", "not by what another has too much", "one of both is enough", "none has its own"],
+)
+def test_a_job_is_whole_subgroup_by_subgroup(held: dict[str, int], needed: int | None, whole: bool) -> None:
+    """Two of each."""
+    parts = tuple(PodSet(name=name, min_available=2) for name in ("a", "b"))
+    tasks = [
+        Task(id=f"{name}-{number}", job="x", pod_set=name, status=TaskStatus.BOUND, node="n")
+        for name, count in held.items()
+        for number in range(count)
+    ]
+    made = job("x", "team")
+    root = SubGroup(pod_sets=parts, min_sub_group=needed)
+    assert is_whole(msgspec.structs.replace(made, root=root, tasks=tuple(tasks))) is whole

@@ -10,7 +10,7 @@ from typing import Final
 
 from controller.scheduler.model import Job
 from controller.scheduler.shell import group_status
-from controller.scheduler.shell.orders import held, least
+from controller.scheduler.shell.orders import ON_NODES, is_whole
 from controller.scheduler.shell.reported import Report
 from controller.scheduler.shell.round_writes import Moment, RoundWrites
 from controller.scheduler.shell.steady_words import Told
@@ -154,4 +154,4 @@ class GroupRounds:
 
 
 def _is_half(job: Job | None) -> bool:
-    return job is not None and len(job.tasks) > 1 and held(job) < least(job.root)
+    return job is not None and len(job.tasks) > 1 and not is_whole(job, ON_NODES)

@@ -195,8 +195,8 @@ class Memory:
     def lost_gangs(self, half: frozenset[str], snapshot: Snapshot, now: datetime) -> tuple[Evict, ...]:
         """Give the evictions of gangs of which some were bound and the others could not follow.
 
-        For its grace the cycle tries to place the others. Not while binds of it are under way, nor of one that ran whole
-        once: that is a stale gang, which has a grace of its own. Nor while the observer is suspected: nobody is evicted then.
+        For its grace the cycle tries to place the others. Not while binds of it are under way or the observer is suspected,
+        nor of one that ran whole once: that is a stale gang, which has a grace of its own.
         """
         jobs = {job.id: job for job in snapshot.jobs}
         self._note_whole(snapshot)

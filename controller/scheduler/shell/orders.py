@@ -5,11 +5,12 @@ that what can be known beforehand never leaves half a gang. Pods beyond the mini
 job are one set: all of them may go, or none is evicted, since a part of them helps nobody.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from typing import Final
 
 import msgspec
 
-from controller.scheduler.model import HOLDING, Job, Snapshot, SubGroup, Task
+from controller.scheduler.model import HOLDING, Job, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.plan import Bind, Evict, Plan
 from controller.scheduler.queue_objects import started_at
 from kube.nodehealth import NodeHealth
@@ -18,13 +19,15 @@ from kube.types import Node, Pod
 
 
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod to bind: what was decided, with which annotations, and the objects that it was decided on."""
+    """One pod to bind: what was decided, with which annotations, and the objects that it was decided on. `alone`: no other
+    bind depends on it."""
 
     bind: Bind
     pod: Pod
     node: Node
     health: NodeHealth | None
     annotations: Mapping[str, str]
+    alone: bool = True
 
     @property
     def uid(self) -> str:
@@ -57,6 +60,26 @@ def least(group: SubGroup) -> int:
     return sum(counts[:needed])
 
 
+ON_NODES: Final = frozenset({TaskStatus.BOUND, TaskStatus.RUNNING})
+"""Pods that are there, and not only on their way."""
+_HAD_PLACE: Final = HOLDING | {TaskStatus.SUCCEEDED}
+
+
+def is_whole(job: Job, counted: Set[TaskStatus] = HOLDING) -> bool:
+    """Tell whether a job has all that it needs to run, subgroup by subgroup, by its pods of these statuses."""
+    counts: dict[str, int] = {}
+    for task in job.tasks:
+        if task.status in counted:
+            counts[task.pod_set] = counts.get(task.pod_set, 0) + 1
+    return _is_whole(job.root, counts)
+
+
+def _is_whole(group: SubGroup, counts: Mapping[str, int]) -> bool:
+    whole = [_is_whole(one, counts) for one in group.groups]
+    whole += [counts.get(leaf.name, 0) >= leaf.min_available for leaf in group.pod_sets]
+    return sum(whole) >= (len(whole) if group.min_sub_group is None else group.min_sub_group)
+
+
 def held(job: Job) -> int:
     """Give how many of a job's pods hold a place already."""
     return sum(1 for task in job.tasks if task.status in HOLDING)
@@ -71,7 +94,7 @@ def together(plan: Plan, snapshot: Snapshot) -> tuple[tuple[str, tuple[Bind, ...
     found: list[tuple[str, tuple[Bind, ...]]] = []
     for job_id, binds in by_job.items():
         job = jobs.get(job_id)
-        is_gang = job is not None and len(binds) > 1 and held(job) < least(job.root)
+        is_gang = job is not None and len(binds) > 1 and least(job.root) > 1 and not is_whole(job)
         found += [(job_id, tuple(binds))] if is_gang else [(job_id, (bind,)) for bind in binds]
     return tuple(found)
 
@@ -98,7 +121,7 @@ def half_gangs(snapshot: Snapshot, pods: Mapping[str, Pod], groups: Mapping[str,
     return frozenset(
         job.id
         for job in snapshot.jobs
-        if 0 < held(job) < least(job.root) and not _ran_whole(job, pods, groups.get(job.id))
+        if held(job) and not is_whole(job, _HAD_PLACE) and not _ran_whole(job, pods, groups.get(job.id))
     )
 
 
