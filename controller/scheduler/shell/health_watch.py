@@ -97,6 +97,7 @@ class HealthWatch:
         pool = self._pool()
         findings = self._failures.findings(now, pool)
         found = []
+        self._said = {name: said for name, said in self._said.items() if name in pool}
         for name, node in pool.items():
             if name not in findings and node.condition(CONDITION) is None:
                 continue
@@ -105,7 +106,7 @@ class HealthWatch:
                 self._said.pop(name, None)
                 continue
             said = self._said.get(name)
-            if said is not None and said[0].message == wanted.message and now - said[1] < SAY_AGAIN:
+            if said is not None and said[0].message == wanted.message and abs(now - said[1]) < SAY_AGAIN:
                 continue
             self._said[name] = (wanted, now)
             found.append((node, wanted))
@@ -132,7 +133,7 @@ class HealthWatch:
         is_same = len(seen) == len(self._seen) and all(
             one is other for one, other in zip(seen, self._seen, strict=True)
         )
-        if is_same and now - at < LOOK_AGAIN:
+        if is_same and abs(now - at) < LOOK_AGAIN:  # either way: the wall clock may step back
             return why
         fleet = view.build(
             nodes=stores.nodes.values(),
@@ -152,7 +153,7 @@ class HealthWatch:
 
     def _elsewhere(self, snapshot: Snapshot, job: str, rules: Rules) -> tuple[str, ...]:
         known = self._moved.get(job)
-        if known is None or snapshot.now - known[0] >= MOVE_AGAIN:
+        if known is None or abs(snapshot.now - known[0]) >= MOVE_AGAIN:
             known = (snapshot.now, could_move(snapshot, job, rules))
             self._moved = {**dict(list(self._moved.items())[-99:]), job: known}
         return known[1]

@@ -3,6 +3,9 @@
 It never sleeps through a change and never spins: it turns when something changed, when an answer came, when a pause ends,
 or once a second while somebody waits; and it leaves at least as long as the last cycle took to the threads that send. On
 stores that are not in, or that the server was not heard about for too long, nothing is decided.
+
+Pauses and graces of its own run on the monotonic clock (`_steady`), so that a step of the wall clock neither ends them all
+at once nor makes them last for hours; what is written into objects has the wall clock's time.
 """
 
 import threading
@@ -71,7 +74,9 @@ class Loop:
         clock: Clock,
         woken: threading.Event,
         dry_run: bool,
+        unreadable: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`unreadable` counts the objects that could not be decoded."""
         self.seen = Seen()
         self._stores = stores
         self._sight = sight
@@ -84,6 +89,8 @@ class Loop:
         self._clock = clock
         self._woken = woken
         self._dry_run = dry_run
+        self._unreadable = unreadable
+        self._began = (clock.now(), clock.monotonic())
         self._idle: str | None = None
         self._failed = 0
         self._shown_at = float("-inf")
@@ -100,10 +107,15 @@ class Loop:
             self._show()
             self._beat = self._clock.monotonic()
         while not stop.is_set():
-            self._woken.wait(self._turn())
-        self._take(self._dispatch.stop(), self._clock.now())
+            self._woken.wait(self._turn(stop))
+        self._take(self._dispatch.stop(), self._steady())
 
-    def _turn(self) -> float:
+    def _steady(self) -> datetime:
+        """Give the time that passes evenly, whatever is done to the wall clock."""
+        at, monotonic = self._began
+        return at + timedelta(seconds=self._clock.monotonic() - monotonic)
+
+    def _turn(self, stop: threading.Event) -> float:
         began = self._clock.monotonic()
         self._woken.clear()
         try:
@@ -114,18 +126,18 @@ class Loop:
             pause = _FAILED_PAUSES_S[min(self._failed, len(_FAILED_PAUSES_S) - 1)]
             self._failed += 1
             log.exception("cycle.failed", attempt=self._failed)
-            return pause
+            stop.wait(pause)  # changes come all the time, and must not make it spin
+            return 0.0
         self._failed = 0
         self._beat = self._clock.monotonic()
-        self._clock.sleep(max(SHORTEST_S, self._beat - began))
+        stop.wait(max(SHORTEST_S, self._beat - began))
         return wait_s
 
     def tick(self) -> float:
         """Turn once; give the seconds until the next turn unless something changes."""
         self._show()
-        now = self._clock.now()
-        outcomes = self._dispatch.collect()
-        self._take(outcomes, now)
+        now, steady = self._clock.now(), self._steady()
+        self._take(self._dispatch.collect(), steady)
         idle = self._sight.why_not_look() or ""
         if idle and self._idle == "":
             log.warning("cycle.stopped", reason=idle)
@@ -141,7 +153,7 @@ class Loop:
         self._memory.settle(self._stores.pods.snapshot())
         with self._metrics.cycle.time():
             verdict = self._health.look(now)
-            look = self._sight.look(now, self._memory.known(now), verdict)
+            look = self._sight.look(now, self._memory.known(steady), verdict)
             warm = self._health.plan(
                 look.snapshot, lambda snapshot: run_cycle(snapshot, self._rules, self._ms()), self._rules
             )
@@ -151,19 +163,19 @@ class Loop:
         self._metrics.suspected.set(1 if verdict.suspected else 0)
         self._metrics.put_aside.set(len(verdict.aside))
         if not self._dry_run:
-            self._order(plan, look, now)
+            self._order(plan, look, now, steady)
         self._metrics.show_plan(plan)
-        self._metrics.unreadable.set(len(look.problems) + len(look.group_problems))
+        self._metrics.unreadable.set(len(look.problems) + len(look.group_problems) + self._unreadable())
         if not self._dry_run:
-            self._reporter.took(self._report(plan, look))
-        return self._wait(plan, look, now)
+            self._reporter.took(self._report(plan, look, now))
+        return self._wait(plan, look, now, steady)
 
     def _ms(self) -> Callable[[], int]:
         """Give milliseconds that passed since now, which bound searches."""
         began = self._clock.monotonic()
         return lambda: int((self._clock.monotonic() - began) * 1000)
 
-    def _order(self, plan: Plan, look: Look, now: datetime) -> None:
+    def _order(self, plan: Plan, look: Look, now: datetime, steady: datetime) -> None:
         memory, pods = self._memory, look.pods
         tasks = tasks_of(look.snapshot)
         gangs: list[GangOrder] = []
@@ -176,47 +188,51 @@ class Loop:
                     node=look.nodes[bind.node],
                     health=look.healths.get(bind.node),
                     annotations=annotations_of(bind, tasks[bind.task], group),
+                    alone=len(binds) == 1,
                 )
                 for bind in binds
                 if bind.task in pods and bind.task in tasks and bind.node in look.nodes
             )
             if len(members) == len(binds):  # else a pod went meanwhile, and the next cycle sees it
                 gangs.append(GangOrder(job=job_id, members=members))
-        memory.ordered(gangs, now)
-        self._dispatch.bind([*gangs, *memory.to_prepare_again(now)])
+        memory.ordered(gangs, steady)
+        self._dispatch.bind([*gangs, *memory.to_prepare_again(steady)])
         uids = {task: pod.metadata.uid for task, pod in pods.items()}
         half = half_gangs(look.snapshot, pods, self._stores.pod_groups.snapshot())
-        lost = memory.lost_gangs(half, look.snapshot, now)
-        sets = memory.evicting(victim_sets((*plan.evictions, *lost), uids), now)
+        lost = memory.lost_gangs(half, look.snapshot, steady)
+        sets = memory.evicting(victim_sets((*plan.evictions, *lost), uids), steady)
         self._dispatch.evict(sets)
-        self._read_doubtful(now)
+        for task in memory.doubtful(steady):
+            self._dispatch.read(task)
         for node, condition in self._health.conditions(now):
             self._dispatch.condition(node, condition)
 
-    def _read_doubtful(self, now: datetime) -> None:
-        for task in self._memory.doubtful(now):
-            self._dispatch.read(task)
-
-    def _take(self, outcomes: Iterable[Outcome], now: datetime) -> None:
-        """Learn from what came in."""
+    def _take(self, outcomes: Iterable[Outcome], steady: datetime) -> None:
+        """Learn from what came in. Each comes in once: a defect over one must not lose the others."""
         for outcome in outcomes:
-            if isinstance(outcome, Bound):
-                self._metrics.binds.labels(result=outcome.answer.result.value).inc()
-                created = outcome.order.pod.metadata.creation_timestamp
-                if outcome.answer.result is Result.DONE and created is not None:
-                    self._metrics.bound.observe(max(0.0, (now - created) / timedelta(seconds=1)))
-                self._memory.took_bind(outcome, now)
-            elif isinstance(outcome, Looked):
-                if outcome.pod is not None:
-                    self._stores.pods.offer(outcome.pod)
-                self._memory.looked(outcome, now)
-            else:
-                action = outcome.victim.evict.action
-                result = "tried" if outcome.tried else outcome.answer.result.value
-                self._metrics.evictions.labels(action=action, result=result).inc()
-                self._memory.took_eviction(outcome, now)
+            try:
+                self._take_one(outcome, steady)
+            except Exception:
+                log.exception("outcome.failed")
 
-    def _report(self, plan: Plan, look: Look) -> Report:
+    def _take_one(self, outcome: Outcome, steady: datetime) -> None:
+        if isinstance(outcome, Bound):
+            self._memory.took_bind(outcome, steady)
+            self._metrics.binds.labels(result=outcome.answer.result.value).inc()
+            created = outcome.order.pod.metadata.creation_timestamp
+            if outcome.answer.result is Result.DONE and created is not None:
+                waited = (self._clock.now() - created) / timedelta(seconds=1)
+                self._metrics.bound.observe(max(0.0, waited))
+        elif isinstance(outcome, Looked):
+            if outcome.pod is not None:
+                self._stores.pods.offer(outcome.pod)
+            self._memory.looked(outcome, steady)
+        else:
+            self._memory.took_eviction(outcome, steady)
+            result = "tried" if outcome.tried else outcome.answer.result.value
+            self._metrics.evictions.labels(action=outcome.victim.evict.action, result=result).inc()
+
+    def _report(self, plan: Plan, look: Look, now: datetime) -> Report:
         waiting = {
             job.id: tuple(task.id for task in job.tasks if task.id in look.pods and not task.node)
             for job in look.snapshot.jobs
@@ -226,18 +242,17 @@ class Loop:
             snapshot=look.snapshot,
             problems=look.problems,
             group_problems=look.group_problems,
-            happened=self._memory.happened(),
+            happened=tuple(msgspec.structs.replace(one, at=now) for one in self._memory.happened()),
             waiting_pods={job: pods for job, pods in waiting.items() if pods},
             extra=look.extra,
         )
 
-    def _wait(self, plan: Plan, look: Look, now: datetime) -> float:
+    def _wait(self, plan: Plan, look: Look, now: datetime, steady: datetime) -> float:
         is_busy = bool(plan.waits or plan.pipelined or look.extra or self._memory.is_busy)
         longest = WAITING_S if is_busy else LONGEST_S
-        times = (self._memory.next_until(now), self._health.next_until(now))
-        until = min((one for one in times if one is not None), default=None)
-        if until is not None:
-            longest = min(longest, max(0.0, (until - now) / timedelta(seconds=1)))
+        for until, at in ((self._memory.next_until(steady), steady), (self._health.next_until(now), now)):
+            if until is not None:
+                longest = min(longest, max(0.0, (until - at) / timedelta(seconds=1)))
         return longest
 
     def _show(self) -> None:

@@ -17,6 +17,7 @@ import structlog
 from controller.config import KubeSection
 from controller.runtime import Election
 from controller.scheduler.grouper.spec import Terms
+from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.config import KAI_NAME, Config
 from controller.scheduler.shell.dispatch import EVICTORS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
@@ -147,7 +148,14 @@ class Scheduler:
             settings=Settings(wait_s=config.graces.volumes.total_seconds()),
         )
         look_again = LookAgain(stores, clock)
-        sight = Sight(stores, self._grouping, config, clock, why_not=self._why_not_served)
+        catching_up = CatchingUp(apis.reads, stores.pods)
+        sight = Sight(
+            stores,
+            self._grouping,
+            config,
+            clock,
+            why_not=lambda: self._why_not_served() or catching_up.why_not(),
+        )
         health = HealthWatch(stores, sight.leases, config)
         self._dispatch = Dispatch(
             Effects(apis.writes),
@@ -182,6 +190,7 @@ class Scheduler:
             clock=clock,
             woken=self._woken,
             dry_run=config.dry_run,
+            unreadable=lambda: len(self._watches.unreadable()),
         )
         self._server = Server(
             config.listen,
