@@ -3,8 +3,8 @@
 Act 1: one GPU falls off the bus; the node leaves service, is drained, rebooted, proven, tested and given back.
 Act 2: an application's XID; nothing may happen to its node. Act 3: half of the fleet fails at once; breaker and budget hold.
 Act 4: two teams share two more nodes under nodemend-scheduler; a GPU of theirs falls ill (`sandbox.sharing`).
-The kernel records are raw records on each node's own pipe; reboots are simulated, and in
-act 4 which card a kubelet gives to whom, and which it withholds; everything else is the product itself.
+The kernel records are raw records on each node's own pipe; reboots are simulated, and in act 4 which
+card a kubelet gives to whom, and which it withholds; everything else is the product itself.
 Where this machine can, the node of act 1 is a real kubelet's and runs the product's own image (`sandbox.demo_nodes`).
 Exit: 0 the loop closed and acts 2 to 4 held, 1 not, 3 this machine lacks something (named).
 """

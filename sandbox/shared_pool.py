@@ -70,6 +70,7 @@ class SharedPool:
             health=one.health,
             remediation=one.remediation,
             sick=sick,
+            pages=one.pages,
             cards={name: uuids for (namespace, name), uuids in held.items() if namespace == objects.POOL},
         )
 

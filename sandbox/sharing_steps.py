@@ -31,7 +31,8 @@ _ENDED = ("Succeeded", "Failed")
 class PoolScene:
     """The pool's pods now, the reason of each pod that was ever marked as disrupted, and what is known of the sick node.
 
-    `sick` is the UUID of the card, `cards` are those of the pods on its node, by pod name, as its kubelet chose them.
+    `sick` is the UUID of the card, `cards` are those of the pods on its node, by pod name, as its kubelet chose them;
+    `pages` are the transitions of its incident that reached the receiver.
     """
 
     pods: tuple[Pod, ...]
@@ -41,6 +42,7 @@ class PoolScene:
     remediation: Remediation | None = None
     sick: str = ""
     cards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pages: tuple[str, ...] = ()
 
     def placed(self, job: str) -> list[Pod]:
         """Give the living pods of a Job that have a node."""
@@ -165,13 +167,18 @@ def avoided(scene: PoolScene) -> str | None:
 
 
 def left_open(scene: PoolScene) -> str | None:
-    """Whether the incident is with a person while the node is in service as it was."""
+    """Whether the incident is with a person, who was paged, while the node is in service as it was."""
     story, node = scene.remediation, scene.node
-    if story is None or story.status.phase is not Phase.ESCALATED or node is None:
+    if (
+        story is None
+        or story.status.phase is not Phase.ESCALATED
+        or "open" not in scene.pages
+        or node is None
+    ):
         return None
     if node.spec.unschedulable or tainted(node):
         return None
-    return "a person is paged; no cordon, no taint, no eviction"
+    return "page arrived: a person decides; no cordon, no taint"
 
 
 def uids(pods: Iterable[Pod]) -> frozenset[str]:

@@ -85,7 +85,7 @@ PASSED: dict[str, tuple[Step, PoolScene]] = {
     "new pods run beside the sick card": (steps.avoided, BESIDE),
     "a person is asked and the node is open": (
         steps.left_open,
-        PoolScene(pods=(), node=ILL_NODE, remediation=HANDED_OVER),
+        PoolScene(pods=(), node=ILL_NODE, remediation=HANDED_OVER, pages=("open",)),
     ),
 }
 
@@ -163,16 +163,23 @@ HELD: dict[str, tuple[Step, PoolScene]] = {
     ),
     "nobody was asked yet": (
         steps.left_open,
-        PoolScene(pods=(), node=ILL_NODE, remediation=remediation(phase=Phase.WAITING)),
+        PoolScene(pods=(), node=ILL_NODE, remediation=remediation(phase=Phase.WAITING), pages=("open",)),
+    ),
+    "no page arrived yet": (
+        steps.left_open,
+        PoolScene(pods=(), node=ILL_NODE, remediation=HANDED_OVER),
     ),
     "the node is cordoned": (
         steps.left_open,
-        PoolScene(pods=(), node=node(unschedulable=True), remediation=HANDED_OVER),
+        PoolScene(pods=(), node=node(unschedulable=True), remediation=HANDED_OVER, pages=("open",)),
     ),
     "the node is tainted": (
         steps.left_open,
         PoolScene(
-            pods=(), node=node(taints=[Taint(key=TAINT, effect="NoSchedule")]), remediation=HANDED_OVER
+            pods=(),
+            node=node(taints=[Taint(key=TAINT, effect="NoSchedule")]),
+            remediation=HANDED_OVER,
+            pages=("open",),
         ),
     ),
 }
