@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from controller.outcome import Result
-from controller.scheduler.shell.dispatch import EVICTION_LAPSES_S, STOPPING, Evicted
+from controller.scheduler.shell.dispatch import BEGUN_LASTS_S, EVICTION_LAPSES_S, STOPPING, Evicted
 from controller.scheduler.shell.prebind import Prepared
-from kube.api import Forbidden
+from kube.api import ApiError, Forbidden, NotLeader, TooManyRequests
 from tests.fakes import request_to, wait_until
 from tests.scheduler_shell.dispatch_stage import PDB, Preparing, Stage, occupied, results
 from tests.scheduler_shell.dispatch_stage import stage as stage
@@ -174,3 +176,53 @@ def test_the_rest_of_a_set_stays_where_one_is_held_after_all(stage: Callable[...
         "ns/v2": Result.REFUSED,
     }
     assert one.sent() == ["v0/eviction", "v1/eviction"]
+
+
+def test_pods_that_wait_for_their_volumes_hold_up_nobody(stage: Callable[..., Stage]) -> None:
+    """However many there are, and however long the server takes over each."""
+    one = stage()
+    names = [f"slow-{number}" for number in range(40)]
+    one.preparing.slow = frozenset(names)
+    one.add(*names, "p0", "g0", "g1")
+    one.dispatch.bind([gang(name, job=f"ns/{name}") for name in names])
+    one.dispatch.bind([gang("p0"), gang("g0", "g1", job="ns/other")])
+    wait_until(lambda: one.sent() == ["g0/binding", "g1/binding", "p0/binding"])
+    one.preparing.go_on.set()
+    assert len(results(one.all())) == len(names) + 3
+
+
+def test_the_rest_of_a_set_that_began_to_leave_is_asked_for_until_the_server_takes_it(
+    stage: Callable[..., Stage],
+) -> None:
+    """What has left made room for nobody; were it given up, others would take that, and a whole set would leave anew."""
+    one = stage()
+    one.add("v0", "v1", "v2")
+    real = request_to("CREATE", "v1/eviction")
+    busy = TooManyRequests("too many requests", code=429)
+    one.api.fail_next(lambda request: real(request) and "dryRun" not in request.query, busy, times=3)
+    one.dispatch.evict([victims("v0", "v1", "v2")])
+    assert set(results(one.all()).values()) == {Result.DONE}
+    assert one.sent().count("v1/eviction") == 4
+    assert sum(one.time.slept) < BEGUN_LASTS_S
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "tries"),
+    [
+        pytest.param("v0", TooManyRequests("busy", code=429), 1, id="nobody has left yet"),
+        pytest.param("v1", NotLeader("the lease may pass on"), 1, id="another replica may lead by now"),
+        pytest.param("v1", Forbidden("a policy denies it", code=403), 1, id="this one may not be evicted"),
+        pytest.param("v1", TooManyRequests("busy", code=429), 20, id="the server takes nothing for long"),
+    ],
+)
+def test_when_a_set_is_given_up(stage: Callable[..., Stage], fails: str, error: ApiError, tries: int) -> None:
+    """The next cycle judges anew."""
+    one = stage()
+    one.add("v0", "v1")
+    real = request_to("CREATE", f"{fails}/eviction")
+    one.api.fail_next(lambda request: real(request) and "dryRun" not in request.query, error, times=None)
+    one.dispatch.evict([victims("v0", "v1")])
+    assert results(one.all())[f"ns/{fails}"] not in (Result.DONE, Result.ABSENT)
+    assert 1 <= one.sent().count(f"{fails}/eviction") <= tries
+    assert (one.sent().count(f"{fails}/eviction") > 1) is (tries > 1)
+    assert sum(one.time.slept) <= BEGUN_LASTS_S + 1.0

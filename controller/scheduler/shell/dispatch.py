@@ -1,7 +1,8 @@
 """Carry out orders at once, many beside each other, without ever blocking the loop. Shell.
 
 A gang goes in two waves. First every member is prepared (claims, volumes) and looked at again; only if all may go on are
-the Bindings sent, all at once. Evictions have threads of their own, since a slow admission webhook must not hold up binds.
+the Bindings sent, all at once. Evictions have threads of their own, and so has what needs claims or volumes prepared, since
+a slow admission webhook, or a volume that never comes, must not hold up everybody's binds.
 The number of workers bounds the requests under way; a server that is busy answers 429, which the session waits out.
 
 Between the plan and a request others may stand in line, so everything is looked at once more when its turn comes: a bind,
@@ -18,7 +19,7 @@ import structlog
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
-from controller.scheduler.shell.effects import Answer, Effects
+from controller.scheduler.shell.effects import Answer, Effects, is_of_the_server
 from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError
@@ -28,9 +29,13 @@ from kube.types import Node, NodeCondition, Pod
 log = structlog.get_logger(__name__)
 
 WORKERS: Final = 16
+PREPARERS: Final = 8
 EVICTORS: Final = 4
 EVICTION_LAPSES_S: Final = 10.0
 """Who was to be evicted so long ago is judged anew: for whom it was may have its place, or the sick part be well."""
+BEGUN_LASTS_S: Final = 15.0
+"""For so long the rest of a set is asked for of which some have left; less than an eviction may take to show."""
+BEGUN_PAUSE_S: Final = 1.0
 STOPPING: Final = "the scheduler is stopping"
 
 LookAgain = Callable[[BindOrder], str]
@@ -42,6 +47,7 @@ LookAtVictims = Callable[[VictimSet], str]
 class Preparing(Protocol):
     """Prepares a bind, in a worker's thread, as often as it takes; see `prebind.Prebind`."""
 
+    def has_work(self, bind: Bind, pod: Pod) -> bool: ...
     def prepare(self, bind: Bind, pod: Pod) -> Prepared: ...
     def undo(self, prepared: Prepared) -> None: ...
 
@@ -99,6 +105,7 @@ class Dispatch:
         self._done: list[Outcome] = []
         self._under_way = 0
         self._binders = ThreadPoolExecutor(WORKERS, thread_name_prefix="bind")
+        self._preparers = ThreadPoolExecutor(PREPARERS, thread_name_prefix="prepare")
         self._evictors = ThreadPoolExecutor(EVICTORS, thread_name_prefix="evict")
 
     @property
@@ -113,7 +120,7 @@ class Dispatch:
             self._under_way += sum(len(gang.members) for gang in gangs)
         for gang in gangs:
             if len(gang.members) == 1:
-                self._binders.submit(self._guarded, self._bind_alone, gang)
+                self._threads_for(gang.members[0]).submit(self._guarded, self._bind_alone, gang)
             else:
                 _Gang(gang, self).start()
 
@@ -145,6 +152,7 @@ class Dispatch:
     def stop(self) -> list[Outcome]:
         """Let what is under way end, a gang of which some are bound whole; drop what has not begun."""
         self._stopping.set()
+        self._preparers.shutdown(wait=True)
         self._binders.shutdown(wait=True)
         self._evictors.shutdown(wait=True)
         return self.collect()
@@ -157,6 +165,14 @@ class Dispatch:
             self._binders.submit(self._guarded, work, *arguments)
         except RuntimeError:
             self._guarded(work, *arguments)
+
+    def submit_preparing(self, work: Callable[[BindOrder], None], order: BindOrder) -> None:
+        """Run something that prepares a bind first, in a thread for that."""
+        self._threads_for(order).submit(self._guarded, work, order)
+
+    def _threads_for(self, order: BindOrder) -> ThreadPoolExecutor:
+        has_work = self._preparing.has_work(order.bind, order.pod)
+        return self._preparers if has_work else self._binders
 
     def tell(self, *outcomes: Outcome) -> None:
         with self._lock:
@@ -233,16 +249,29 @@ class Dispatch:
             return
         told: list[Evicted] = []
         refusal = ""
+        began = self._clock.monotonic()
+        last = began + BEGUN_LASTS_S
         for victim, answer in zip(one.victims, answers, strict=True):
             if refusal:
                 skipped = Answer(result=Result.REFUSED, why=refusal)
                 told.append(Evicted(victim=victim, gains=one.gains, answer=skipped, tried=True))
                 continue
-            taken = self._effects.evict(victim.evict.task, victim.uid) if _is_fine(answer) else answer
+            begun = bool(one.gains) and any(_is_fine(other.answer) for other in told)
+            taken = self._evict(one, victim, last if begun else began) if _is_fine(answer) else answer
             told.append(Evicted(victim=victim, gains=one.gains, answer=taken))
             if one.gains and not _is_fine(taken):  # the rest would leave for nothing
                 refusal = f"{victim.evict.task} may not be evicted after all: {taken.why}"
         self.tell(*told)
+
+    def _evict(self, one: VictimSet, victim: Victim, last: float) -> Answer:
+        """Evict one of a set; up to `last` it is asked for again and again while the server takes nothing."""
+        while True:
+            answer = self._effects.evict(victim.evict.task, victim.uid)
+            if not is_of_the_server(answer) or self._clock.monotonic() >= last:
+                return answer
+            self._clock.sleep(BEGUN_PAUSE_S)
+            if self._stopping.is_set() or self._look_at_victims(one):
+                return answer
 
     def _why_not_evict(self, one: VictimSet, until: float) -> str:
         if self._stopping.is_set():
@@ -292,7 +321,7 @@ class _Gang:
 
     def start(self) -> None:
         for order in self._gang.members:
-            self._dispatch.submit(self._prepare, order)
+            self._dispatch.submit_preparing(self._prepare, order)
 
     def _prepare(self, order: BindOrder) -> None:
         task = order.bind.task

@@ -25,7 +25,7 @@ GRANT: Final = "nodemend.dev/gpu-grant"
 RECEIVED: Final = "received-resource-type"
 FIELD_MANAGER: Final = {"fieldManager": "nodemend-scheduler"}
 
-__all__ = ["GRANT", "RECEIVED", "Answer", "Effects", "annotations_of"]
+__all__ = ["GRANT", "RECEIVED", "Answer", "Effects", "annotations_of", "is_of_the_server"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     why: str = ""
     wait_s: float | None = None
+
+
+_OF_THE_SERVER: Final = frozenset({Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT})
+_NO_RIGHT: Final = "cannot create resource"
+"""The API server's words (k8s.io/apiserver, endpoints/handlers/responsewriters/errors.go) where RBAC lets us evict nobody;
+one that has just started says so too. A webhook or policy that denies one eviction has other words."""
+
+
+def is_of_the_server(answer: Answer) -> bool:
+    """Tell whether an eviction was not taken for a reason that is the server's, and says nothing about its victim."""
+    has_no_right = answer.result is Result.FORBIDDEN and _NO_RIGHT in answer.why
+    return has_no_right or answer.result in _OF_THE_SERVER
 
 
 DONE: Final = Answer(result=Result.DONE)

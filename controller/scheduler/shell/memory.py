@@ -15,6 +15,7 @@ from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
 from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
+from controller.scheduler.shell.effects import is_of_the_server
 from controller.scheduler.shell.orders import ON_NODES, GangOrder, VictimSet, held, is_whole, least
 from controller.scheduler.shell.pauses import Pauses
 from controller.scheduler.shell.reported import Happened
@@ -29,12 +30,8 @@ DOUBT_ENDS: Final = timedelta(seconds=5)
 HALF_GANG: Final = "half-gang"
 BUSY_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0)
 _OF_THE_VICTIM: Final = frozenset({Result.BLOCKED, Result.MISCONFIGURED, Result.FORBIDDEN, Result.INVALID})
-_OF_THE_SERVER: Final = frozenset({Result.THROTTLED, Result.UNAVAILABLE, Result.CONFLICT, Result.NOT_LEADER})
 SERVER_TRIES: Final = 3
 """What fails so often for the same victim, and always by the server, may be a webhook that fails for that victim alone."""
-_NO_RIGHT: Final = "cannot create resource"
-"""The API server's words (k8s.io/apiserver, endpoints/handlers/responsewriters/errors.go) where RBAC lets us evict nobody;
-one that has just started says so too. A webhook or policy that denies one eviction has other words."""
 _EVICTIONS: Final = "all evictions"
 _FAILED: Final = frozenset({Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED})
 
@@ -179,8 +176,7 @@ class Memory:
         is_fine = answer.result in (Result.DONE, Result.ABSENT)
         if outcome.tried or not is_fine:
             self._assumed.not_evicted(task)
-        has_no_right = answer.result is Result.FORBIDDEN and _NO_RIGHT in answer.why
-        of_the_server = has_no_right or answer.result in _OF_THE_SERVER
+        of_the_server = is_of_the_server(answer) or answer.result is Result.NOT_LEADER
         tries = self._unanswered[task] = self._unanswered.get(task, 0) + 1 if of_the_server else 0
         if of_the_server and tries < SERVER_TRIES:
             self._busy.failed(_EVICTIONS, answer.why, now, answer.wait_s)
