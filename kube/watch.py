@@ -2,7 +2,9 @@
 
 Invariants: objects are decoded one by one, straight from the wire into slim structs; one that cannot be decoded is counted
 and named, and what was last known of it stays, since "could not read" is not "is gone". A watch that neither brings an
-event nor a bookmark for 90 s is taken for dead (the server sends a bookmark about once a minute). Every failure is
+event nor a bookmark for 90 s is taken for dead (the server sends a bookmark about once a minute), and a list comes before
+the next one: of a resource that never changed since it started the API server sends no bookmark (`Cacher.dispatchEvents`
+waits for a first event, or for etcd's progress, which by default comes every ten minutes). Every failure is
 followed by a growing, jittered pause, and only a change between heard and not heard is logged.
 """
 
@@ -122,6 +124,10 @@ class Reflector(Generic[T]):
                 self._version, error = None, gone
             except Exception as failed:  # noqa: BLE001 - the edge of this thread: whatever came, the store must go on
                 error = failed
+                if self._clock.monotonic() - self._store.last_heard >= READ_TIMEOUT_S:
+                    self._version = (
+                        None  # a new watch may stay as silent: only a list says where things stand
+                    )
             if not self._stop.is_set():
                 self._recover(error, settled=self._clock.monotonic() - began > SETTLED_S)
 

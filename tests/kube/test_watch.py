@@ -1,5 +1,6 @@
 """Reflectors over real sockets and over FakeApi: what a server's watch may do, and that the store ends up right."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from kube import paths
 from kube.answers import refusal
 from kube.api import Forbidden, Gone, PatchType, Unavailable
-from kube.watch import pause_s
-from tests.fakes import FakeApi, request_to, wait_until
+from kube.store import Store
+from kube.types import Node
+from kube.watch import Reflector, pause_s
+from tests.fakes import FakeApi, FakeClock, request_to, wait_until
 from tests.kube.http_server import Answer, refused
 from tests.kube.objects import node_json
 from tests.kube.watching import NODES, event, listing, scripted, watching
@@ -165,14 +168,14 @@ def test_a_watch_follows_the_fake_server_through_everything() -> None:
         wait_until(lambda: list(running.store.snapshot()) == ["b"])
 
 
-def test_a_silent_watch_is_opened_again_without_a_list() -> None:
-    """TimeoutError: nothing came, not even a bookmark. Nothing was missed either, so no list."""
+def test_a_broken_watch_is_opened_again_without_a_list() -> None:
+    """Nothing was missed, so no list."""
 
     class Silent(FakeApi):
         def stream(self, path: str, query: Any, read_timeout_s: float) -> Iterator[bytes]:
             lines = super().stream(path, query, read_timeout_s)
             if len(self.requests) == 2:
-                raise TimeoutError("nothing heard for 90 s")
+                raise TimeoutError("broken at once")
             return lines
 
     api = Silent()
@@ -181,6 +184,25 @@ def test_a_silent_watch_is_opened_again_without_a_list() -> None:
         api.create(NODES, {"metadata": {"name": "a"}})
         wait_until(lambda: "a" in running.store.snapshot())
     assert [request.method for request in api.requests] == ["LIST", "WATCH", "WATCH", "CREATE"]
+
+
+def test_a_resource_that_never_changes_is_listed_before_it_counts_as_stale() -> None:
+    """An API server that never saw it change sends no bookmark either, however often a watch is opened."""
+    clock, stop = FakeClock(), threading.Event()
+
+    class Quiet(FakeApi):
+        def stream(self, path: str, query: Any, read_timeout_s: float) -> Iterator[bytes]:
+            super().stream(path, query, read_timeout_s)
+            clock.advance(read_timeout_s)
+            if len(self.requests) >= 6:
+                stop.set()
+            raise Unavailable("nothing heard for 90 s")
+
+    api, store = Quiet(), Store[Node]()
+    Reflector(api, NODES, Node, store, clock=clock.clock, stop=stop, pause=clock.sleep).run()
+
+    assert [request.method for request in api.requests] == ["LIST", "WATCH"] * 3
+    assert store.fresh(clock.monotonic(), 120.0)
 
 
 @pytest.mark.parametrize(
