@@ -54,8 +54,11 @@ def holdings(
 ) -> Mapping[str, tuple[str, ...]]:
     """Give the cards of each pod of a node, by namespace/name.
 
-    A group whose card nobody knows is given one that no other is known to hold, in the cards' order: its pods share it.
+    A group whose card nobody knows is given one that no other is known to hold, in the cards' order: its pods share it. So
+    is one whose card is none of `cards`, as on a node that no agent reported: one card is held, whichever it is.
     """
+    cards = tuple(cards)
+    here = frozenset(cards)
     every = sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
     held = _held(health)
     of_group = {
@@ -63,7 +66,7 @@ def holdings(
         for pod in every
         if is_reservation(pod)
         for uuid in (pod.metadata.annotations.get(RESERVED_UUID) or next(iter(held.get(_name(pod), ())), ""),)
-        if uuid
+        if uuid in here
     }
     known = {*of_group.values(), *(uuid for uuids in held.values() for uuid in uuids)}
     free = [uuid for uuid in cards if uuid not in known]

@@ -117,6 +117,15 @@ def test_a_group_whose_card_nobody_knows() -> None:
     assert {task.gpus for task in only(built(*halves, health=(known,))).tasks} == {(uuid(1),)}
 
 
+def test_a_group_whose_card_no_agent_reported() -> None:
+    """Its reservation names a card that is none of the node's known ones: they hold one card, not one each."""
+    halves = [pod(name, meta=HALF, spec={"nodeName": "n1"}, status=RUNNING) for name in ("p1", "p2")]
+    snapshot = built(reservation(), *halves)
+    first = snapshot.nodes[0].gpus[0].uuid
+    assert [task.gpus for task in only(snapshot).tasks] == [(first,), (first,)]
+    assert uuid(1) not in {gpu.uuid for gpu in snapshot.nodes[0].gpus}
+
+
 def test_pods_of_other_schedulers() -> None:
     """They hold what they hold, and belong to no job; done or placed nowhere, they are nothing."""
     spec = {**ONE_GPU, "schedulerName": "default-scheduler"}

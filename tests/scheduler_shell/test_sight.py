@@ -5,9 +5,16 @@ import pytest
 
 from controller.scheduler.requests import Request
 from controller.scheduler.shell.grouping import Grouped, GroupView
-from controller.scheduler.shell.sight import FRACTIONS_ARE_OFF, QUEUES, Members, hold_back, not_their_queues
+from controller.scheduler.shell.sight import (
+    FRACTIONS_ARE_OFF,
+    QUEUES,
+    WOULD_NOT_COME_BACK,
+    Members,
+    hold_back,
+    not_their_queues,
+)
 from kube.types import Namespace, ObjectMeta
-from tests.scheduler.words import cluster, job, node, queue
+from tests.scheduler.words import cluster, decide, job, node, queue
 from tests.scheduler_shell.shell_words import OURS, keyed, waiting_pod
 
 HALF = Request(portion=500)
@@ -66,6 +73,25 @@ def test_a_fraction_waits_with_that_reason_unless_fractions_are_on() -> None:
     assert extra == {"half": FRACTIONS_ARE_OFF}
     assert [one.id for one in held.jobs if not one.ready] == ["half"]
     assert hold_back(snapshot, {}, fractions=True) == (snapshot, {})
+
+
+def test_who_shares_a_card_already_is_no_victim_while_fractions_are_off() -> None:
+    """It would find no place again: moving it, to make room for another, would end it."""
+    pieces = [
+        job("half", "q", request=HALF, on=[("a", [0])]),
+        job("whole", "q", on=[("a", [2])]),
+        job("other-half", "q", request=HALF, on=[("a", [1])]),
+    ]
+    snapshot = cluster([node("a", 3)], [queue("q", 3)], [*pieces, job("waits", "q")])
+    assert len(decide(snapshot).evictions) == 1, "one half moves to the other's card"
+    held, _ = hold_back(snapshot, {}, fractions=False)
+    assert decide(held).evictions == ()
+    assert {one.id: one.tasks[0].protected for one in held.jobs} == {
+        "half": WOULD_NOT_COME_BACK,
+        "whole": "",
+        "other-half": WOULD_NOT_COME_BACK,
+        "waits": "",
+    }
 
 
 def test_a_job_that_failed_waits_with_the_reason_and_one_that_runs_is_not_touched() -> None:

@@ -31,6 +31,7 @@ from kube.types import Lease, Namespace, Node, Pod
 FRACTIONS_ARE_OFF = (
     "GPU fractions are switched off (enable_fractions): nothing would keep a pod within its share of a card"
 )
+WOULD_NOT_COME_BACK = "GPU fractions are switched off (enable_fractions): it would find no place again"
 QUEUES = "nodemend.dev/queues"
 """Annotation of a Namespace: the queues that its pods may use, separated by commas."""
 
@@ -249,10 +250,14 @@ def not_their_queues(jobs: Iterable[Job], namespaces: Mapping[str, Namespace]) -
 def hold_back(
     snapshot: Snapshot, held_back: Mapping[str, str], *, fractions: bool
 ) -> tuple[Snapshot, Mapping[str, str]]:
-    """Give the snapshot in which some jobs are not ready, and why: failures before, or fractions that are off."""
+    """Give the snapshot in which some jobs are not ready, and why: failures before, or fractions that are off.
+
+    With fractions off, whoever shares a card already is nobody's victim: no consolidation could keep its promise to them.
+    """
     extra: dict[str, str] = {}
     jobs: list[Job] = []
-    for job in snapshot.jobs:
+    every = snapshot.jobs if fractions else tuple(map(_keeping_shares, snapshot.jobs))
+    for job in every:
         why = held_back.get(job.id, "")
         if not why and not fractions and _asks_for_a_fraction(job):
             why = FRACTIONS_ARE_OFF
@@ -261,7 +266,20 @@ def hold_back(
             jobs.append(msgspec.structs.replace(job, ready=False))
         else:
             jobs.append(job)
-    return (msgspec.structs.replace(snapshot, jobs=tuple(jobs)) if extra else snapshot), extra
+    changed = any(one is not held for one, held in zip(jobs, snapshot.jobs, strict=True))
+    return (msgspec.structs.replace(snapshot, jobs=tuple(jobs)) if changed else snapshot), extra
+
+
+def _keeping_shares(job: Job) -> Job:
+    if not any(task.node and task.request.is_shared for task in job.tasks):
+        return job
+    tasks = (
+        msgspec.structs.replace(task, protected=task.protected or WOULD_NOT_COME_BACK)
+        if task.node and task.request.is_shared
+        else task
+        for task in job.tasks
+    )
+    return msgspec.structs.replace(job, tasks=tuple(tasks))
 
 
 def _asks_for_a_fraction(job: Job) -> bool:
