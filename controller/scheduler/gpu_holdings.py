@@ -1,8 +1,9 @@
 """Which cards the pods of a node hold, as far as anybody knows. Pure.
 
 Pods that share a card carry its group's name (KAI's label); the group's reservation pod knows the card. Of pods with whole
-GPUs the agent knows from kubelet (NodeHealth, `heldBy`). Where nobody knows, no card is named: the ledger then takes a free
-one for it, so that the numbers are right.
+GPUs the agent knows from kubelet (NodeHealth, `heldBy`), by their names alone: what it said before a pod was created is of an
+earlier one of that name, such as a StatefulSet's that was evicted from a sick card. Where nobody knows, no card is named: the
+ledger then takes a free one for it, so that the numbers are right.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -61,6 +62,9 @@ def holdings(
     here = frozenset(cards)
     every = sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
     held = _held(health)
+    for pod in every:
+        if held and _is_younger(pod, health):
+            held.pop(_name(pod), None)
     of_group = {
         pod.metadata.labels[GPU_GROUP]: uuid
         for pod in every
@@ -87,6 +91,13 @@ def _held(health: NodeHealth | None) -> dict[str, tuple[str, ...]]:
         if part.uuid and part.held and "/" in part.held_by and " " not in part.held_by:
             found.setdefault(part.held_by, []).append(part.uuid)
     return {name: tuple(sorted(uuids)) for name, uuids in found.items()}
+
+
+def _is_younger(pod: Pod, health: NodeHealth | None) -> bool:
+    """Tell whether a pod was created after what the agent says; a pod's age is known to the second."""
+    told = None if health is None else health.status.observed_at
+    created = pod.metadata.creation_timestamp
+    return told is not None and created is not None and created >= told.replace(microsecond=0)
 
 
 def _name(pod: Pod) -> str:
