@@ -7,9 +7,10 @@ import pytest
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
-from controller.scheduler.shell.dispatch import WORKERS, Bound, Dispatch, Evicted, Outcome
+from controller.scheduler.shell.dispatch import WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
 from controller.scheduler.shell.orders import BindOrder
+from controller.scheduler.shell.outcomes import Bound, Evicted, Outcome
 from controller.scheduler.shell.prebind import Prepared
 from kube import paths
 from kube.api import TooManyRequests
@@ -21,15 +22,22 @@ PDB = TooManyRequests("Cannot evict pod", code=429, causes=("DisruptionBudget",)
 
 
 class Preparing:
-    """Prepares in memory; `unready` names pods whose volume is not there yet."""
+    """Prepares in memory; `unready` names pods whose volume is not there yet, `slow` those that take until `go_on`."""
 
     def __init__(self, unready: Mapping[str, str] = {}, *, gives_up: bool = False) -> None:
         self.unready = unready
         self.gives_up = gives_up
         self.undone: list[str] = []
+        self.slow: frozenset[str] = frozenset()
+        self.go_on = threading.Event()
+
+    def has_work(self, bind: Bind, pod: Pod) -> bool:
+        return pod.metadata.name in self.slow or bind.task in self.unready
 
     def prepare(self, bind: Bind, pod: Pod) -> Prepared:
         assert pod.metadata.name == bind.task.rpartition("/")[2]
+        if pod.metadata.name in self.slow:
+            self.go_on.wait(5)
         why = self.unready.get(bind.task, "")
         return Prepared(ready=not why, why=why, waits=bool(why) and not self.gives_up, pod=bind.task)
 

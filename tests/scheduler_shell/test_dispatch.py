@@ -7,7 +7,7 @@ import pytest
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
-from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
+from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError, Conflict, Forbidden, Unavailable
 from kube.types import Pod

@@ -10,9 +10,9 @@ import pytest
 
 from controller.outcome import Result
 from controller.scheduler.shell.catching_up import CatchingUp
-from controller.scheduler.shell.dispatch import Bound
 from controller.scheduler.shell.loop import Loop
 from controller.scheduler.shell.metrics import Metrics
+from controller.scheduler.shell.outcomes import Bound
 from controller.scheduler.shell.stores import Stores
 from kube import paths
 from kube.api import Unavailable

@@ -9,9 +9,9 @@ from controller.outcome import Result
 from controller.scheduler.model import Snapshot, TaskStatus
 from controller.scheduler.plan import Plan, Promise
 from controller.scheduler.shell.config import GracesSection
-from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
 from controller.scheduler.shell.memory import DOUBT_ENDS, HALF_GANG, Memory
 from controller.scheduler.shell.orders import GangOrder, half_gangs
+from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
 from tests.fakes import EPOCH
 from tests.scheduler.words import cluster, job, node, queue
 from tests.scheduler_shell.shell_words import answer, gang, keyed, victims, waiting_pod

@@ -7,12 +7,15 @@ such a copy gives the last leader's cards away a second time.
 from typing import Final
 
 import msgspec
+import structlog
 
 from kube import paths
 from kube.api import Api, ApiError
 from kube.store import Store
 from kube.types import Pod
 from kube.watch import Page
+
+log = structlog.get_logger(__name__)
 
 _PAGE: Final = "500"
 
@@ -24,6 +27,7 @@ class CatchingUp:
         self._api = api
         self._pods = pods
         self._is_done = False
+        self._is_failing = False
 
     def why_not(self) -> str | None:
         """Read what is still to be read; say why that failed, None = all is in."""
@@ -31,6 +35,9 @@ class CatchingUp:
             try:
                 self._read()
             except (ApiError, msgspec.MsgspecError) as error:
+                if not self._is_failing:
+                    log.warning("leader.not_caught_up", error=str(error))
+                self._is_failing = True
                 return f"the pods could not be read since we lead: {error}"
             self._is_done = True
         return None

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
 from controller.scheduler.shell.effects import Answer, Effects, is_of_the_server
+from controller.scheduler.shell.gang_waves import GangWaves
 from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
+from controller.scheduler.shell.outcomes import Bound, Evicted, Looked, Outcome, refused, unready
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError
 from kube.clock import SYSTEM, Clock
@@ -50,35 +51,6 @@ class Preparing(Protocol):
     def has_work(self, bind: Bind, pod: Pod) -> bool: ...
     def prepare(self, bind: Bind, pod: Pod) -> Prepared: ...
     def undo(self, prepared: Prepared) -> None: ...
-
-
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one bind. `waits`: nothing was sent, since something it needs is not there yet."""
-
-    order: BindOrder
-    job: str
-    answer: Answer
-    waits: bool = False
-
-
-class Evicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one victim. `tried`: the answer is that to the question, and nothing was evicted."""
-
-    victim: Victim
-    gains: str
-    answer: Answer
-    tried: bool = False
-
-
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that was read, since nobody knew whether it was bound; None = it is gone. `was_read` False: no answer."""
-
-    task: str
-    pod: Pod | None = None
-    was_read: bool = True
-
-
-Outcome = Bound | Evicted | Looked
 
 
 class Dispatch:
@@ -122,7 +94,7 @@ class Dispatch:
             if len(gang.members) == 1:
                 self._threads_for(gang.members[0]).submit(self._guarded, self._bind_alone, gang)
             else:
-                _Gang(gang, self).start()
+                GangWaves(gang, self).start()
 
     def evict(self, sets: Sequence[VictimSet]) -> None:
         """Order evictions."""
@@ -306,95 +278,5 @@ class Dispatch:
                 self.tell(Looked(task=order, was_read=False))
 
 
-class _Gang:
-    """The two waves of one gang. What the last member of the first wave finds decides about the second."""
-
-    def __init__(self, gang: GangOrder, dispatch: Dispatch) -> None:
-        self._gang = gang
-        self._dispatch = dispatch
-        self._lock = threading.Lock()
-        self._left = len(gang.members)
-        self._begun = False
-        self._off = ""
-        self._prepared: dict[str, Prepared] = {}
-        self._why: dict[str, str] = {}
-
-    def start(self) -> None:
-        for order in self._gang.members:
-            self._dispatch.submit_preparing(self._prepare, order)
-
-    def _prepare(self, order: BindOrder) -> None:
-        task = order.bind.task
-        prepared: Prepared | None = None
-        why = self._dispatch.why_not(order)
-        try:
-            if not why:
-                prepared = self._dispatch.prepare(order)
-        except Exception as error:  # the gang's end must come, whatever one member's preparing meets
-            log.exception("prepare.failed", task=task)
-            why = f"a defect of the scheduler: {error!r}"
-        with self._lock:
-            if why:
-                self._why[task] = why
-            if prepared is not None:
-                self._prepared[task] = prepared
-            self._left -= 1
-            is_last = self._left == 0
-        if is_last:
-            self._second_wave()
-
-    def _second_wave(self) -> None:
-        gang, dispatch = self._gang, self._dispatch
-        if not self._why:
-            # It took a while until the last one was prepared: everybody is looked at once more, just before.
-            self._why = {order.bind.task: why for order in gang.members if (why := dispatch.why_not(order))}
-        if self._why:
-            task, why = next(iter(self._why.items()))
-            self._undo()
-            dispatch.tell(*(refused(order, gang.job, f"{task}: {why}") for order in gang.members))
-            return
-        lacking = [one for one in self._prepared.values() if not one.ready]
-        if lacking:
-            # Whoever gave up took back what was its own; a gang without that member needs nothing of the others'.
-            worst = next((one for one in lacking if not one.waits), lacking[0])
-            if not worst.waits:
-                self._undo()
-            dispatch.tell(*(unready(order, gang.job, worst) for order in gang.members))
-            return
-        for order in gang.members:
-            dispatch.submit(self._send, order)
-
-    def _send(self, order: BindOrder) -> None:
-        """Send one Binding: it may have stood in line for long. Before the first one is sent the gang still goes back whole;
-        later the one stays back alone, for it is better placed elsewhere than on what is known to be ill."""
-        dispatch, job, prepared = self._dispatch, self._gang.job, self._prepared[order.bind.task]
-        why = dispatch.why_not_on(order)
-        with self._lock:
-            if not self._begun and why:
-                self._off = self._off or f"{order.bind.task}: {why}"
-            why = self._off or why
-            self._begun = self._begun or not why
-        if why:
-            dispatch.undo(prepared)
-            dispatch.tell(refused(order, job, why))
-        else:
-            dispatch.send(order, job, prepared)
-
-    def _undo(self) -> None:
-        for prepared in self._prepared.values():
-            self._dispatch.undo(prepared)
-
-
 def _is_fine(answer: Answer) -> bool:
     return answer.result in (Result.DONE, Result.ABSENT)
-
-
-def refused(order: BindOrder, job: str, why: str) -> Bound:
-    """Say that a bind was not sent, since the world is another one than was planned on."""
-    return Bound(order=order, job=job, answer=Answer(result=Result.REFUSED, why=why))
-
-
-def unready(order: BindOrder, job: str, prepared: Prepared) -> Bound:
-    """Say that a bind was not sent: yet, or not at all, since what it needs did not come."""
-    result = Result.SKIPPED if prepared.waits else Result.BLOCKED
-    return Bound(order=order, job=job, answer=Answer(result=result, why=prepared.why), waits=prepared.waits)

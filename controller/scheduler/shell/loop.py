@@ -21,7 +21,7 @@ from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import Snapshot
 from controller.scheduler.plan import Plan
 from controller.scheduler.rules import Rules
-from controller.scheduler.shell.dispatch import Bound, Dispatch, Looked, Outcome
+from controller.scheduler.shell.dispatch import Dispatch
 from controller.scheduler.shell.effects import annotations_of
 from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.memory import Memory
@@ -34,6 +34,7 @@ from controller.scheduler.shell.orders import (
     together,
     victim_sets,
 )
+from controller.scheduler.shell.outcomes import Bound, Looked, Outcome
 from controller.scheduler.shell.report import Report, Reporter
 from controller.scheduler.shell.sight import Look, Sight
 from controller.scheduler.shell.stores import Stores
@@ -91,7 +92,7 @@ class Loop:
         self._dry_run = dry_run
         self._unreadable = unreadable
         self._began = (clock.now(), clock.monotonic())
-        self._idle: str | None = None
+        self._idle = ""
         self._failed = 0
         self._shown_at = float("-inf")
         self._beat = clock.monotonic()
@@ -139,14 +140,11 @@ class Loop:
         now, steady = self._clock.now(), self._steady()
         self._take(self._dispatch.collect(), steady)
         idle = self._sight.why_not_look() or ""
-        if idle and self._idle == "":
+        if idle and not self._idle:
             log.warning("cycle.stopped", reason=idle)
         elif self._idle and not idle:
             log.info("cycle.resumed")
-        if (
-            not idle or self._idle is not None
-        ):  # before the first cycle there is nothing that could have stopped
-            self._idle = idle
+        self._idle = idle
         if idle:
             self._health.deaf()
             return WAITING_S

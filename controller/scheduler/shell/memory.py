@@ -14,9 +14,9 @@ from controller.scheduler.model import HOLDING, Snapshot
 from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
-from controller.scheduler.shell.dispatch import Bound, Evicted, Looked
 from controller.scheduler.shell.effects import is_of_the_server
 from controller.scheduler.shell.orders import ON_NODES, GangOrder, VictimSet, held, is_whole, least
+from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
 from controller.scheduler.shell.pauses import Pauses
 from controller.scheduler.shell.reported import Happened
 from controller.scheduler.shell.sight import Known

@@ -108,14 +108,14 @@ class Prebind:
 
     def prepare(self, bind: Bind, pod: Pod) -> Prepared:
         """Do what is left to do, and tell whether the pod may be bound. Never raises an ApiError."""
-        spec = pod.spec
-        if not spec.resource_claims and not bind.devices:
-            for volume in spec.volumes:
-                if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-                    break
-            else:
-                return READY
-        return self._prepare(bind, pod)
+        return self._prepare(bind, pod) if self.has_work(bind, pod) else READY
+
+    def has_work(self, bind: Bind, pod: Pod) -> bool:
+        """Tell whether a pod needs anything before it is bound; most need nothing."""
+        return bool(pod.spec.resource_claims or bind.devices) or any(
+            volume.persistent_volume_claim is not None or volume.ephemeral is not None
+            for volume in pod.spec.volumes
+        )
 
     def _prepare(self, bind: Bind, pod: Pod) -> Prepared:
         uid, now = pod.metadata.uid, self._clock.monotonic()

@@ -19,7 +19,7 @@ from controller.runtime import Election
 from controller.scheduler.grouper.spec import Terms
 from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.config import KAI_NAME, Config
-from controller.scheduler.shell.dispatch import EVICTORS, WORKERS, Dispatch
+from controller.scheduler.shell.dispatch import EVICTORS, PREPARERS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
 from controller.scheduler.shell.grouping import Grouping
 from controller.scheduler.shell.health_watch import HealthWatch
@@ -65,7 +65,7 @@ def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
     return Apis(
         lease=_session(config.kube, max_connections=2, timeout_s=deadline_s / 2),
         reads=_session(config.kube, max_connections=_WATCH_CONNECTIONS),
-        writes=_session(config.kube, max_connections=WORKERS + EVICTORS + 8, write_guard=guard),
+        writes=_session(config.kube, max_connections=WORKERS + PREPARERS + EVICTORS + 8, write_guard=guard),
     )
 
 
