@@ -1,9 +1,9 @@
 """Which cards the pods of a node hold, as far as anybody knows. Pure.
 
 Pods that share a card carry its group's name (KAI's label); the group's reservation pod knows the card. Of pods with whole
-GPUs the agent knows from kubelet (NodeHealth, `heldBy`), by their names alone: what it said before a pod was created is of an
-earlier one of that name, such as a StatefulSet's that was evicted from a sick card. Where nobody knows, no card is named: the
-ledger then takes a free one for it, so that the numbers are right.
+GPUs the agent knows from kubelet (NodeHealth, `heldBy`), by their names alone: what it said before a pod was created is of
+an earlier one of that name, such as a StatefulSet's that was evicted from a sick card. Where nobody knows, no card is named:
+the ledger then takes a free one for it, so that the numbers are right.
 """
 
 from collections.abc import Container, Iterable, Mapping
