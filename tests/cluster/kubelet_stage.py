@@ -32,7 +32,7 @@ class KubeletStage(SchedulerStage):
 
     def __init__(self, sandbox: Sandbox, namespace: str, node: KubeletNode) -> None:
         self.refused: dict[str, str] = {}
-        self.given: dict[str, str] = {}
+        self.given: set[tuple[str, str]] = set()
         super().__init__(sandbox, namespace)
         assert node.driver is not None
         self.node, self.driver = node, node.driver
@@ -45,13 +45,13 @@ class KubeletStage(SchedulerStage):
         """Create bare pods that run until they are deleted; give their names."""
         names = [f"{prefix}-{number}" for number in range(count)]
         for name in names:
-            self.create_pod(name, queue, gpus, containers=[_pause(gpus)])
+            self.create_pod(name, queue, gpus, containers=[pause(gpus)])
         return names
 
     def create_short_job(self, name: str, queue: str, pods: int, seconds: float) -> None:
         """Let the Job controller make so many pods of one GPU at once, which end by themselves after some seconds."""
         command = ["python3", "-c", f"import time; time.sleep({seconds})"]
-        container = {**_pause(1), "image": IMAGE, "command": command}
+        container = {**pause(1), "image": IMAGE, "command": command}
         template = self._template(queue, 1, {}, restartPolicy="Never", containers=[container])
         job = {
             "apiVersion": "batch/v1",
@@ -63,7 +63,7 @@ class KubeletStage(SchedulerStage):
 
     def create_replicas(self, name: str, queue: str, pods: int) -> None:
         """Let the ReplicaSet controller replace, at once and without end, each pod that failed."""
-        template = self._template(queue, 1, {"app": name}, containers=[_pause(1)])
+        template = self._template(queue, 1, {"app": name}, containers=[pause(1)])
         wanted = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
@@ -114,7 +114,7 @@ class KubeletStage(SchedulerStage):
                 container = status.get("containerID", "").removeprefix("containerd://")
                 if container in found:
                     named[str(pod["metadata"]["name"])] = found[container]
-        self.given |= named
+        self.given |= set(named.items())
         return {name: uuids for name, uuids in named.items() if name.startswith(prefix)}
 
     def held(self) -> dict[str, str]:
@@ -206,6 +206,7 @@ def standing(sandbox: Sandbox, namespace: str, node: KubeletNode) -> Iterator[Ku
             stage.close()
 
 
-def _pause(gpus: int) -> Raw:
+def pause(gpus: int) -> Raw:
+    """Describe a container with so many GPUs that does nothing until it is ended."""
     resources: Raw = {"requests": {"cpu": "10m"}, "limits": {GPU: str(gpus)} if gpus else {}}
     return {"name": "main", "image": PAUSE, "resources": resources}

@@ -13,13 +13,17 @@ import pytest
 from sandbox.cluster import Sandbox
 from sandbox.install import install_scheduler
 from sandbox.kubelet_node import KubeletNode
-from tests.cluster.kubelet_stage import KubeletStage, standing
+from tests.cluster.kubelet_stage import KubeletStage, pause, standing
 
 GPUS = 8
 TEAM = 4
-FIRST_S = 15
+FENCED = "1 Xid95UncontainedEcc"
+FIRST_S = 20
+SLACK_S = (
+    5.0  # the pause counts from the failure that condemned the node, the last pods may be bound after it
+)
 STAYS_S = 6.0  # more than one look of the agent at kubelet, and several cycles
-SLOW_S = 90.0
+SLOW_S = 90.0  # who holds what is told once a minute
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +48,7 @@ def test_eight_pods_have_eight_gpus_and_others_follow_as_they_end(stage: Kubelet
     stage.until(lambda: len(stage.started("first")) == GPUS, "eight pods to start", SLOW_S)
     cards = stage.cards()
     assert sorted(cards.values()) == sorted(gpu.uuid for gpu in stage.node.gpus)
-    stage.until(lambda: stage.held() == cards, "the agent to know who has which")
+    stage.until(lambda: stage.held() == cards, "the agent to know who has which", SLOW_S)
     waiting = stage.waiting("first")
     stage.until(lambda: all("Insufficient nvidia.com/gpu" in stage.why(name) for name in waiting), "words")
     assert len(waiting) == 2
@@ -54,9 +58,9 @@ def test_eight_pods_have_eight_gpus_and_others_follow_as_they_end(stage: Kubelet
     stage.until(lambda: len(stage.started("first")) == GPUS - 1, "those that waited to follow", SLOW_S)
     (late,) = stage.create_pods("late", queue, 1)
     stage.until(lambda: stage.started("late") == [late], "a new pod to follow")
-    cards = stage.cards()
+    before, cards = cards, stage.cards()
     assert len(set(cards.values())) == len(cards) == GPUS
-    assert {cards[name] for name in (*waiting, late)} == {stage.given[name] for name in ended}
+    assert {cards[name] for name in (*waiting, late)} == {before[name] for name in ended}
 
     stage.end(*cards)
     stage.create_short_job("short", queue, 2 * GPUS, seconds=3)
@@ -74,7 +78,7 @@ def test_no_pod_starts_on_a_sick_gpu(stage: KubeletStage) -> None:
     first, holder = stage.create_pods("held", queue, 2)
     stage.until(lambda: len(stage.started("held")) == 2, "two pods to start", SLOW_S)
     before = stage.cards()
-    stage.until(lambda: stage.held() == before, "the agent to know who has which")
+    stage.until(lambda: stage.held() == before, "the agent to know who has which", SLOW_S)
 
     sick = before[holder]
     stage.make_ill(sick)
@@ -94,52 +98,60 @@ def test_no_pod_starts_on_a_sick_gpu(stage: KubeletStage) -> None:
     stage.node.wait_allocatable("nvidia.com/gpu", GPUS - 1)
     stage.until(lambda: len(stage.started("late")) == GPUS - 2, "the other seven to be used", SLOW_S)
     (last,) = stage.create_pods("last", queue, 1)
-    stage.until(lambda: "nvidia.com/gpu" in stage.why(last), "one more to find too few")
+    stage.until(
+        lambda: FENCED in stage.why(last), "one more to find too few, and what would have been enough"
+    )
     cards = stage.cards()
     assert len(set(cards.values())) == len(cards) == GPUS
     assert [name for name, uuid in cards.items() if uuid == sick] == [holder]
 
-    stage.end(holder)
-    stage.until(lambda: stage.parts()[sick].held is False, "the sick one to be held by nobody")
+    # The agent says for a while yet that a pod of the holder's name has the sick one: its successor has another.
+    stage.end(last, holder, late[0])
+    stage.create_pod(holder, queue, containers=[pause(1)])
+    stage.until(lambda: holder in stage.started("held"), "the successor to start on a healthy one", SLOW_S)
+    stage.create_pod(last, queue, containers=[pause(1)])
+    stage.until(lambda: stage.parts()[sick].held is False, "the sick one to be held by nobody", SLOW_S)
     time.sleep(STAYS_S)
     assert stage.waiting("last") == [last]
-    assert "nvidia.com/gpu" in stage.why(last)
-    stage.end(late[0])
+    assert FENCED in stage.why(last)
+    stage.end(late[1])
     stage.until(lambda: stage.started("last") == [last], "the last one to follow on a healthy one", SLOW_S)
     cards = stage.cards()
     assert len(set(cards.values())) == len(cards) == GPUS - 1
     assert sick not in cards.values()
-    stage.until(lambda: stage.held() == cards, "kubelet to say the same")
+    stage.until(lambda: stage.held() == cards, "kubelet to say the same", SLOW_S)
     assert stage.parts()[sick].offered is False
-    assert {name for name, uuid in stage.given.items() if uuid == sick} == {holder}
+    assert {name for name, uuid in stage.given if uuid == sick} == {holder}
     assert (stage.refused, stage.disrupted) == ({}, {})
 
 
 def test_pods_that_kubelet_refuses_end_in_a_pause_and_not_in_a_loop(stage: KubeletStage) -> None:
-    """ReplicaSets replace each at once, and the node offers eight GPUs: what fails is bounded, by number and in time."""
+    """ReplicaSets replace each at once, and the node offers eight GPUs: one pod for each, then one after each pause.
+
+    It can be a second one for each: the workload whose refusals are known first pauses for a second only, and the other's
+    may come in later than that on a slow machine.
+    """
     queue = stage.queue("team", quota=GPUS)
     stage.break_starts()
     stage.start(graces={"start_failures": f"{FIRST_S}s"})
     for name in ("a", "b"):
         stage.create_replicas(name, queue, TEAM)
     stage.until(lambda: _says(stage, "True", "it takes no new pod until"), "the node to be put aside", SLOW_S)
-    at = time.monotonic()
     time.sleep(STAYS_S)
-    first = len(stage.refused)
-    print(f"{first} pods were refused before the node was put aside")
-    assert set(stage.refused.values()) == {"UnexpectedAdmissionError"}
-    assert first <= 2 * GPUS
+    first = dict(stage.refused)
+    print(f"{len(first)} pods were refused before the node was put aside")
+    assert set(first.values()) == {"UnexpectedAdmissionError"}
+    assert len(first) <= 2 * GPUS
     waiting = [*stage.waiting("a"), *stage.waiting("b")]
     assert len(waiting) == 2 * TEAM
-    print({stage.why(name) for name in waiting})
     stage.until(lambda: all("starts failed there" in stage.why(name) for name in waiting), "words")
-    assert len(stage.refused) == first
 
     stage.until(lambda: _says(stage, "True", "2. time in a row"), "the probe to be refused, too", SLOW_S)
-    print(f"the probe was refused {time.monotonic() - at:.1f} s later")
     time.sleep(STAYS_S)
-    assert len(stage.refused) == first + 1
-    assert time.monotonic() - at > FIRST_S
+    (probe,) = stage.refused.keys() - first.keys()
+    paused_s = stage.bound_at[probe] - max(stage.bound_at[uid] for uid in first)
+    print(f"the probe was bound {paused_s:.1f} s after the others")
+    assert paused_s > FIRST_S - SLACK_S
 
     stage.mend_starts()
     stage.until(lambda: bool(stage.started("")), "a probe to start", 4 * FIRST_S)
@@ -147,7 +159,7 @@ def test_pods_that_kubelet_refuses_end_in_a_pause_and_not_in_a_loop(stage: Kubel
     stage.until(lambda: _says(stage, "False", ""), "the node to be as any other")
     cards = stage.cards()
     assert len(set(cards.values())) == len(cards) == GPUS
-    assert len(stage.refused) == first + 1
+    assert stage.refused.keys() == {*first, probe}
     assert stage.allocatable() == str(GPUS)
 
 
