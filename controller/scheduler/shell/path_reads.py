@@ -10,12 +10,17 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import structlog
 
 from controller.scheduler.grouper.fields import Thing
 from kube.api import Api, ApiError, Forbidden, NotFound
 from kube.clock import Clock
 
+log = structlog.get_logger(__name__)
+
 CACHE_LIMIT: Final = 4096
+CACHE_BYTES: Final = 64 << 20
+"""As they came; decoded they take several times as much. A workflow alone may be more than a megabyte."""
 READERS: Final = 4
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 30.0
@@ -29,14 +34,15 @@ class Key(NamedTuple):
 
 
 class Answer:
-    """What the server said: `raw`, or why there is none. `at`: when it was asked, on the monotonic clock."""
+    """What the server said: `raw`, or why there is none. `at`: when it was asked, on the monotonic clock; `size` in bytes."""
 
-    __slots__ = ("at", "raw", "refused", "things")
+    __slots__ = ("at", "raw", "refused", "size", "things")
 
-    def __init__(self, raw: dict[str, Any] | None, refused: str, at: float) -> None:
+    def __init__(self, raw: dict[str, Any] | None, refused: str, at: float, size: int = 0) -> None:
         self.raw = raw
         self.refused = refused
         self.at = at
+        self.size = size
         listed = [] if raw is None else raw.get("items")
         self.things: list[Thing] = [Thing(one) for one in listed] if isinstance(listed, list) else []
 
@@ -64,6 +70,7 @@ class PathReads:
         self._hands = hands
         self._ring = ring
         self._answers: dict[Key, Answer] = {}
+        self._bytes = 0
         self._failures: dict[Key, _Failure] = {}
         self._wanted: dict[Key, float] = {}
         self._flying: set[Key] = set()
@@ -124,10 +131,7 @@ class PathReads:
     def _take(self, key: Key, said: Answer | ApiError) -> None:
         if isinstance(said, Answer):
             self._failures.pop(key, None)
-            self._answers.pop(key, None)
-            self._answers[key] = said
-            while len(self._answers) > CACHE_LIMIT:
-                del self._answers[next(iter(self._answers))]
+            self._keep(key, said)
             return
         count = self._failures[key].tries + 1 if key in self._failures else 1
         pause = max(min(FIRST_PAUSE_S * 2.0 ** (count - 1), LAST_PAUSE_S), said.retry_after_s or 0.0)
@@ -136,18 +140,35 @@ class PathReads:
         while len(self._failures) > CACHE_LIMIT:
             del self._failures[next(iter(self._failures))]
 
+    def _keep(self, key: Key, answer: Answer) -> None:
+        """Keep an answer, and let the oldest go where there is too much; never this one, for which somebody waits."""
+        held = self._answers.pop(key, None)
+        self._bytes += answer.size - (0 if held is None else held.size)
+        self._answers[key] = answer
+        while len(self._answers) > CACHE_LIMIT or (self._bytes > CACHE_BYTES and len(self._answers) > 1):
+            self._bytes -= self._answers.pop(next(iter(self._answers))).size
+
     def _read(self, key: Key) -> None:
         at = self._clock.monotonic()
         try:
-            raw = msgspec.json.decode(self._api.get(key.path))
-            said: Answer | ApiError = Answer(raw if isinstance(raw, dict) else {}, "", at)
+            body = self._api.get(key.path)
+            raw = msgspec.json.decode(body)
+            said: Answer | ApiError = Answer(raw if isinstance(raw, dict) else {}, "", at, len(body))
         except NotFound:
             said = Answer(None, "", at)
         except Forbidden as error:
             said = Answer(None, str(error) or "forbidden", at)
         except ApiError as error:
             said = error
-        except msgspec.DecodeError as error:
+        except (
+            msgspec.DecodeError,
+            RecursionError,
+        ) as error:  # a tenant may nest an owner as deep as it likes
             said = ApiError(f"the answer cannot be read: {error}")
+        except (
+            Exception
+        ) as error:  # the edge of this thread: a key that never came back would hold its reader for ever
+            log.exception("read.failed", path=key.path)
+            said = ApiError(f"a defect of the scheduler: {error!r}")
         self._done.put((key, said))
         self._ring()
