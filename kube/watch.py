@@ -125,9 +125,7 @@ class Reflector(Generic[T]):
             except Exception as failed:  # noqa: BLE001 - the edge of this thread: whatever came, the store must go on
                 error = failed
                 if self._clock.monotonic() - self._store.last_heard >= READ_TIMEOUT_S:
-                    self._version = (
-                        None  # a new watch may stay as silent: only a list says where things stand
-                    )
+                    self._version = None  # a new watch may be as silent: only a list says how things are
             if not self._stop.is_set():
                 self._recover(error, settled=self._clock.monotonic() - began > SETTLED_S)
 
