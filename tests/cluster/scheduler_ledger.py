@@ -85,38 +85,50 @@ class Ledger:
     def account(self, job: str) -> Account:
         """Draw up the account of one job."""
         stage = self.stage
-        evictions = Counter(name for name in self._done("eviction") if name.startswith(f"{job}-"))
+        evictions = Counter(one for one in self._done("eviction") if one[0].startswith(f"{job}-"))
         return Account(
             bound=len(stage.running(job)),
             waiting=len(stage.waiting(job)),
-            evicted=len(evictions),
+            evicted=len({name for name, _ in evictions}),
             odd=tuple(self._odd(job, evictions)),
         )
 
-    def _odd(self, job: str, evictions: Counter[str]) -> list[str]:
+    def _odd(self, job: str, evictions: Counter[tuple[str, str]]) -> list[str]:
+        """Two schedulers may tell the same pod to leave, which it does once; one of them does not ask again."""
         stage = self.stage
-        binds = Counter(name for name in self._done("binding") if name.startswith(f"{job}-"))
+        binds = Counter(name for name, _ in self._done("binding"))
         found = [f"{name} was bound {times} times" for name, times in binds.items() if times > 1]
         found += [f"pod {uid} was on nodes {sorted(on)}" for uid, on in stage.bound_to.items() if len(on) > 1]
-        found += [f"{name} was evicted {times} times" for name, times in evictions.items() if times > 1]
+        found += [f"{name} was evicted {times} times" for (name, _), times in evictions.items() if times > 1]
+        found += self._wrong_victims({name for name, _ in self._done("eviction")})
         found += [f"node {node} carried {most} GPUs" for node, most in self._over.items()]
         found += [f"{name} waits and does not say why" for name in stage.waiting(job) if not stage.why(name)]
-        found += [f"{one['resource']} {one.get('name')} was deleted" for one in self._writes("delete")]
+        found += [f"{one['resource']} {one.get('name')} was deleted" for one, _ in self._writes("delete")]
         if (since := self._half_since.get(job)) is not None:
             found.append(f"{job} is half there for {time.monotonic() - since:.0f} s")
         return found
 
-    def _done(self, subresource: str) -> list[str]:
+    def _wrong_victims(self, evicted: set[str]) -> list[str]:
+        """Who had to leave: all that were lent on one node, and what is left of a gang that is not whole."""
+        lent = {name for name in evicted if name in self.lent}
+        others = {name for name in evicted - lent if not name.startswith("short-")}
+        found = [f"{name} had to leave for nothing" for name in sorted(others)]
+        if len(emptied := {self.lent[name] for name in lent}) > 1:
+            found.append(f"pods of {len(emptied)} nodes were evicted for one pod")
+        return found
+
+    def _done(self, subresource: str) -> list[tuple[str, str]]:
+        """Give pod and account of each."""
         return [
-            str(one.get("name", ""))
-            for one in self._writes("create")
+            (str(one.get("name", "")), user)
+            for one, user in self._writes("create")
             if (one["resource"], one.get("subresource", "")) == ("pods", subresource)
         ]
 
-    def _writes(self, verb: str) -> list[dict[str, Any]]:
+    def _writes(self, verb: str) -> list[tuple[dict[str, Any], str]]:
         """Give what schedulers wrote in this namespace and the server carried out, whatever account they had."""
         return [
-            event["objectRef"]
+            (event["objectRef"], event["user"]["username"])
             for event in self.stage.sandbox.audit_events()
             if event.get("stage") == "ResponseComplete"
             and event["verb"] == verb

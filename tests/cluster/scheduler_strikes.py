@@ -96,9 +96,7 @@ def change_leader(scene: Scene, running: Deployment) -> None:
     scene.gate.rule = passing
     others = [actor for actor in running.actors if actor is not old]
     scene.stage.until(lambda: any(leads(one.logs) for one in others), "the stand-in to lead", LEADER_WITHIN_S)
-    scene.stage.until(
-        lambda: len(scene.stage.running("gang")) == 16, "the stand-in to go on", LEADER_WITHIN_S
-    )
+    scene.stage.until(scene.has_gone_on, "the stand-in to go on", LEADER_WITHIN_S)
     _pass(scene, goes_on=True)
     time.sleep(1.0)
     old.resume()
@@ -130,9 +128,13 @@ def _busy(asked: Asked) -> Word:
 
 
 def stall(scene: Scene, _running: Deployment) -> None:
-    """Requests go through, and the watches show nothing of what they did."""
-    scene.gate.flowing.clear()
+    """Requests go through, and the watches show nothing of what they did.
+
+    What others do meanwhile is done before: nobody can know what is not shown, and a kubelet turns away what is too much.
+    """
     scene.take_room()
+    time.sleep(1.0)
+    scene.gate.flowing.clear()
     _pass(scene, goes_on=True)
     time.sleep(STALL_S)
     scene.gate.flowing.set()

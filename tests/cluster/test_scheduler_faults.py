@@ -23,7 +23,9 @@ from tests.cluster.scheduler_strikes import STRIKES, Fault, Second, start
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(300)]
 
 QUIET_S = 3.0  # what is done twice is done soon
-HALF_S = 30.0
+HALF_S = (
+    40.0  # where the server is away for ten seconds: these, a Lease, a doubtful bind's five, and the grace
+)
 EXPECTED = {
     Phase.GANG: Account(bound=16),
     Phase.ROOM: Account(bound=8, evicted=4),
@@ -91,7 +93,7 @@ class Rounds:
             passed("ended")
             time.sleep(QUIET_S)
             accounts = {phase: scene.ledger.account(job) for phase, job in JOBS.items()}
-            print(f"{fault.value}: seconds {seconds}, half {scene.ledger.half_s}")
+            print(f"{fault.value}: seconds {seconds}, half {scene.ledger.half_s}, {accounts}")
             return Played(accounts, dict(scene.ledger.half_s), tuple(running.exits))
 
 
