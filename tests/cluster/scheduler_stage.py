@@ -17,9 +17,10 @@ from bench.node_watch import Outside
 from kube import paths
 from kube.api import ApiError, PatchType
 from kube.types import Pod
+from sandbox import nodes as simulated
 from sandbox.actors import SCHEDULER, SYSTEM_NAMESPACE, SchedulerActor, start_scheduler
 from sandbox.cluster import Sandbox
-from sandbox.nodes import DEFAULT_PLATFORM, body
+from sandbox.nodes import DEFAULT_PLATFORM, SimulatedNode, body
 from sandbox.platforms import platform
 
 Raw = dict[str, Any]
@@ -35,7 +36,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class SchedulerStage:
-    """One pool, one namespace, the queues in it, and the scheduler of that pool."""
+    """One pool, one namespace, the queues in it, and the scheduler of that pool; `others`: paths of what else is removed."""
 
     def __init__(self, sandbox: Sandbox, namespace: str) -> None:
         self.sandbox, self.namespace, self.admin = sandbox, namespace, sandbox.admin
@@ -46,7 +47,9 @@ class SchedulerStage:
         self.bound_at: dict[str, float] = {}
         self.disrupted: dict[str, str] = {}
         self.nodes: list[str] = []
+        self.machines: list[SimulatedNode] = []
         self.queues: list[str] = []
+        self.others: list[str] = []
         self.pods = Outside(self.admin, paths.pods(namespace), Pod, self._see)
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
@@ -61,9 +64,10 @@ class SchedulerStage:
             table["listen"] = f"127.0.0.1:{self._port}"
         self.actors = start_scheduler(self.sandbox, replicas=replicas, settings=table)
         if replicas == 1:
-            self.until(
-                lambda: self.metric("nodemend_scheduler_cycle_duration_seconds_count") > 0, "a first cycle"
-            )
+            (actor,) = self.actors
+            cycles = "nodemend_scheduler_cycle_duration_seconds_count"
+            self.until(lambda: not actor.process.alive or self.metric(cycles) > 0, "a first cycle")
+            assert actor.process.alive, actor.logs
 
     def add_nodes(self, count: int, labels: Mapping[str, str] | None = None) -> list[str]:
         """Let KWOK play so many nodes of 8 GPUs; returns when they are Ready and take pods."""
@@ -79,6 +83,19 @@ class SchedulerStage:
             list(threads.map(lambda one: self.admin.create(paths.nodes(), one), bodies))
         self.until(lambda: self._ready(names), f"{count} nodes to be ready")
         return names
+
+    def add_machines(self, count: int) -> list[SimulatedNode]:
+        """Add nodes that have a machine, for an agent to look at."""
+        names = [f"{self.pool}-m{number}" for number in range(count)]
+        made = simulated.create(self.sandbox, names)
+        for name in names:
+            self.label(name, POOL_LABEL, self.pool)
+        self.nodes += names
+        self.machines += made
+        return made
+
+    def label(self, node: str, label: str, value: str) -> None:
+        self.admin.patch(paths.node(node), {"metadata": {"labels": {label: value}}}, PatchType.MERGE)
 
     def queue(self, name: str, *, quota: float = 0, limit: float = -1, parent: str = "", **spec: Any) -> str:
         """Make a queue of this pool; CPU and memory are free. Gives its whole name, which is this pool's alone."""
@@ -109,10 +126,19 @@ class SchedulerStage:
             paths.pods(self.namespace), {"metadata": metadata, "spec": {**_pod_spec(gpus), **spec}}
         )
 
-    def create_job(self, name: str, queue: str, pods: int, gpus: int = 1, *, least: int = 1) -> None:
+    def create_job(
+        self,
+        name: str,
+        queue: str,
+        pods: int,
+        gpus: int = 1,
+        *,
+        least: int = 1,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         """Let the Job controller make so many pods, of which `least` start together."""
         template = self._template(queue, gpus, {}, restartPolicy="Never")
-        annotations = {"kai.scheduler/batch-min-member": str(least)}
+        annotations = {"kai.scheduler/batch-min-member": str(least), **(annotations or {})}
         job = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -273,9 +299,11 @@ class SchedulerStage:
         admin = self.admin
         makers = [paths.collection("apps", "v1", "deployments", self.namespace), paths.jobs(self.namespace)]
         doomed = [*makers, paths.pods(self.namespace)]
-        for path in [*doomed, *(paths.node(name) for name in self.nodes)]:
+        for path in [*doomed, *(paths.node(name) for name in self.nodes), *self.others]:
             with suppress(ApiError):
                 admin.delete(path, {**NOW, "propagationPolicy": "Background"})
+        for machine in self.machines:
+            machine.close()
         for name in self.queues:
             with suppress(ApiError):  # a queue is not deleted while it says that others hang below it
                 admin.patch(paths.queue_status(name), {"status": {"childQueues": None}}, PatchType.MERGE)
