@@ -75,11 +75,14 @@ def test_a_bind_without_an_answer_is_looked_at_at_once() -> None:
 def test_an_eviction_is_not_sent_twice_until_it_shows_or_too_long_passed() -> None:
     """Then the pod is decided on anew."""
     made = Assumed()
-    made.evicting("ns/p", "uid-p", EPOCH)
+    made.evicting("ns/p", "uid-p")
     assert made.evicting_now(EPOCH) == {"ns/p"}
+    late = EPOCH + timedelta(minutes=10)
     made.settle(keyed([waiting_pod("p", node="a", phase="Running")]))
-    assert made.is_evicted("ns/p", EPOCH)
-    assert not made.is_evicted("ns/p", EPOCH + SHOWN_WITHIN)
+    assert made.is_evicted("ns/p", late), "the answer is still to come"
+    made.evicted("ns/p", late)
+    assert made.is_evicted("ns/p", late)
+    assert not made.is_evicted("ns/p", late + SHOWN_WITHIN)
     made.settle({})
     assert made.evicting_now(EPOCH) == frozenset()
 
@@ -87,7 +90,7 @@ def test_an_eviction_is_not_sent_twice_until_it_shows_or_too_long_passed() -> No
 def test_an_eviction_that_was_refused_is_none() -> None:
     """The pod goes on."""
     made = Assumed()
-    made.evicting("ns/p", "uid-p", EPOCH)
+    made.evicting("ns/p", "uid-p")
     made.not_evicted("ns/p")
     assert not made.is_evicted("ns/p", EPOCH)
 

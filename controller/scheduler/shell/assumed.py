@@ -35,7 +35,7 @@ class Assumed:
 
     def __init__(self) -> None:
         self._binds: dict[str, AssumedBind] = {}
-        self._evicted: dict[str, tuple[str, datetime]] = {}
+        self._evicted: dict[str, tuple[str, datetime | None]] = {}  # None: the answer is still to come
 
     def assume(self, bind: Bind, uid: str, now: datetime) -> None:
         """Take a bind that is about to be sent."""
@@ -96,9 +96,15 @@ class Assumed:
     def __len__(self) -> int:
         return len(self._binds)
 
-    def evicting(self, task: str, uid: str, now: datetime) -> None:
-        """Take an eviction that is about to be sent: it is not sent a second time."""
-        self._evicted[task] = (uid, now)
+    def evicting(self, task: str, uid: str) -> None:
+        """Take an eviction that is about to be sent: however long that takes, nobody else is chosen in its stead."""
+        self._evicted[task] = (uid, None)
+
+    def evicted(self, task: str, now: datetime) -> None:
+        """The server took it: what is left is to see it."""
+        held = self._evicted.get(task)
+        if held is not None:
+            self._evicted[task] = (held[0], now)
 
     def not_evicted(self, task: str) -> None:
         """It was refused."""
@@ -107,7 +113,7 @@ class Assumed:
     def is_evicted(self, task: str, now: datetime) -> bool:
         """Tell whether an eviction is under way, or was taken a moment ago and does not show yet."""
         held = self._evicted.get(task)
-        return held is not None and now - held[1] < SHOWN_WITHIN
+        return held is not None and (held[1] is None or now - held[1] < SHOWN_WITHIN)
 
     def evicting_now(self, now: datetime) -> frozenset[str]:
         """Name all of them."""

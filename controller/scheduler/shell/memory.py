@@ -162,7 +162,7 @@ class Memory:
             if not one.victims or (one.gains and one is not whole):
                 continue
             for victim in one.victims:
-                self._assumed.evicting(victim.evict.task, victim.uid, now)
+                self._assumed.evicting(victim.evict.task, victim.uid)
             found.append(one)
         return found
 
@@ -176,6 +176,8 @@ class Memory:
         is_fine = answer.result in (Result.DONE, Result.ABSENT)
         if outcome.tried or not is_fine:
             self._assumed.not_evicted(task)
+        else:
+            self._assumed.evicted(task, now)
         of_the_server = is_of_the_server(answer) or answer.result is Result.NOT_LEADER
         tries = self._unanswered[task] = self._unanswered.get(task, 0) + 1 if of_the_server else 0
         if of_the_server and tries < SERVER_TRIES:
