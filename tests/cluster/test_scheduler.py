@@ -43,6 +43,7 @@ def test_a_department_lends_its_idle_quota_and_takes_it_back(stage: SchedulerSta
     stage.check_books()
     assert set(stage.disrupted.values()) == {"EvictionByEvictionAPI"}
     assert len(stage.disrupted) == 4
+    stage.until(lambda: len(stage.notes("Reclaimed")) == 4, "the evictions to be told")
     told = stage.notes("Reclaimed")
     assert {f"Pod/{name}" for name in stage.disrupted} == set(told)
     for note in told.values():
@@ -147,6 +148,7 @@ def test_a_victim_that_a_budget_protects_is_passed_over_for_the_next(stage: Sche
     assert stage.disrupted == {"dear": "EvictionByEvictionAPI"}
     stage.until(lambda: "Pod/cheap" in stage.notes("EvictionRefused"), "the refusal to be told")
     assert "PodDisruptionBudget cheap allows no eviction" in stage.notes("EvictionRefused")["Pod/cheap"]
+    stage.until(lambda: "Pod/dear" in stage.notes("Reclaimed"), "the eviction to be told")
     assert f"of queue {lender}" in stage.notes("Reclaimed")["Pod/dear"]
     assert [one["name"] for one in stage.audit("create", "pods", "eviction")] == ["dear"]
     assert stage.audit("delete") == []
