@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from controller.outcome import Result
+from controller.scheduler.shell.bell import Bell
 from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.loop import Loop
 from controller.scheduler.shell.metrics import Metrics
@@ -72,7 +73,7 @@ def looping(
     *,
     clock: Clock = SYSTEM,
     broken: bool = False,
-    woken: threading.Event | None = None,
+    woken: Bell | None = None,
     answers: Answers | None = None,
 ) -> tuple[Loop, Blind, Notes]:
     blind, notes = Blind(broken), Notes()
@@ -86,7 +87,7 @@ def looping(
         metrics=Metrics(),
         rules=cast(Any, None),
         clock=clock,
-        woken=woken or threading.Event(),
+        woken=woken or Bell(),
         dry_run=False,
     )
     return loop, blind, notes
@@ -109,11 +110,11 @@ def running(loop: Loop) -> Callable[[], float]:
     return end
 
 
-class Ringing(threading.Event):
+class Ringing(Bell):
     """Something changes all the time."""
 
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - as its parent's
-        return True
+    def wait(self, timeout_s: float) -> None:
+        """It rang already."""
 
 
 def test_cycles_that_fail_leave_pauses_however_often_something_changes() -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from controller.scheduler.plan import Evict, Plan
-from controller.scheduler.shell.report import MOST_HAPPENED, PAUSE_S, Happened
+from controller.scheduler.shell.report import MOST_BOUND, MOST_HAPPENED, PAUSE_S, Happened
 from controller.scheduler.shell.status_writes import Kind, Write
 from controller.scheduler.shell.steady_words import limited
 from controller.scheduler.shell.write_holds import WriteHolds
@@ -114,8 +114,20 @@ def test_that_pods_were_bound_is_told_in_peace() -> None:
 def test_what_does_not_fit_is_counted_and_lost() -> None:
     """A queue without bound would be the end of a scheduler whose server is away."""
     stage = Stage()
-    stage.cycle(*(happened("bound", name=f"p{index}") for index in range(MOST_HAPPENED + 5)))
+    stage.cycle(*(happened("bind-failed", name=f"p{index}") for index in range(MOST_HAPPENED + 5)))
     assert stage.reporter.lost == 5
+
+
+def test_of_a_burst_of_binds_some_are_told_and_no_failure_is_lost_for_them() -> None:
+    """A pod says itself where it is."""
+    stage = Stage()
+    stage.cycle(
+        happened("bind-failed", name="refused"),
+        *(happened("bound", name=f"p{index}") for index in range(MOST_BOUND + 5)),
+    )
+    assert stage.reporter.lost == 5
+    stage.round()
+    assert "Pod refused: Warning FailedBinding" in list(map(said, stage.events()))
 
 
 def test_a_job_that_fits_costs_one_request_beyond_its_bind() -> None:

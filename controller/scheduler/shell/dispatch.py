@@ -86,6 +86,12 @@ class Dispatch:
         with self._lock:
             return self._under_way
 
+    @property
+    def in_line(self) -> int:
+        """How many of them have not come to an end yet."""
+        with self._lock:
+            return self._under_way - len(self._done)
+
     def bind(self, gangs: Sequence[GangOrder]) -> None:
         """Order binds."""
         with self._lock:
@@ -147,9 +153,14 @@ class Dispatch:
         return self._preparers if has_work else self._binders
 
     def tell(self, *outcomes: Outcome) -> None:
+        """Take what came in. A bind that was taken changes no decision: the loop looks at many of them together."""
         with self._lock:
             self._done += outcomes
-        self._wake()
+            is_last = self._under_way == len(self._done)
+        if is_last or not all(
+            isinstance(one, Bound) and one.answer.result is Result.DONE for one in outcomes
+        ):
+            self._wake()
 
     def prepare(self, order: BindOrder) -> Prepared:
         return self._preparing.prepare(order.bind, order.pod)

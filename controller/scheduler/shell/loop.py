@@ -21,7 +21,8 @@ from controller.scheduler.cycle import run_cycle
 from controller.scheduler.model import Snapshot
 from controller.scheduler.plan import Plan
 from controller.scheduler.rules import Rules
-from controller.scheduler.shell.dispatch import Dispatch
+from controller.scheduler.shell.bell import Bell
+from controller.scheduler.shell.dispatch import WORKERS, Dispatch
 from controller.scheduler.shell.effects import annotations_of
 from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.memory import Memory
@@ -43,6 +44,8 @@ from kube.clock import Clock
 log = structlog.get_logger(__name__)
 
 SHORTEST_S: Final = 0.05
+CATCH_UP_S: Final = 0.5
+PLENTY: Final = 2 * WORKERS
 WAITING_S: Final = 1.0
 LONGEST_S: Final = 10.0
 STUCK_AFTER_S: Final = 180.0
@@ -73,7 +76,7 @@ class Loop:
         metrics: Metrics,
         rules: Rules,
         clock: Clock,
-        woken: threading.Event,
+        woken: Bell,
         dry_run: bool,
         unreadable: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -132,7 +135,14 @@ class Loop:
         self._failed = 0
         self._beat = self._clock.monotonic()
         stop.wait(max(SHORTEST_S, self._beat - began))
+        self._let_binders_catch_up(stop)
         return wait_s
+
+    def _let_binders_catch_up(self, stop: threading.Event) -> None:
+        """Leave the processor to those who send while they have plenty to do: a turn more would only lengthen their line."""
+        until = self._clock.monotonic() + CATCH_UP_S
+        while self._dispatch.in_line > PLENTY and self._clock.monotonic() < until and not stop.is_set():
+            stop.wait(SHORTEST_S)
 
     def tick(self) -> float:
         """Turn once; give the seconds until the next turn unless something changes."""

@@ -40,6 +40,8 @@ LONGEST_S: Final = 30.0
 SETTLE_BUSY_S: Final = 10.0
 """How long a job waits before anybody is told, while there are binds under way."""
 MOST_HAPPENED: Final = 2000
+MOST_BOUND: Final = 500
+"""Of a burst of binds so many get their Event: a pod says itself where it is, and its Event is a third of what it costs."""
 MOST_STARTED: Final = 20_000
 MOST_EVICTIONS: Final = 5000
 _HAPPENED_A_ROUND: Final = 40
@@ -80,6 +82,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._report: Report | None = None
         self._happened: deque[Happened] = deque()
+        self._bound: deque[Happened] = deque()
         self._started: dict[str, datetime] = {}
         self._evictions: dict[str, Evict] = {}
         self._news = threading.Event()
@@ -106,10 +109,12 @@ class Reporter:
         plan = report.plan
         with self._lock:
             self._report = report
-            self._happened.extend(report.happened)
-            while len(self._happened) > MOST_HAPPENED:
-                self._happened.popleft()
-                self.lost += 1
+            for one in report.happened:
+                (self._bound if one.what == "bound" else self._happened).append(one)
+            for held, most in ((self._happened, MOST_HAPPENED), (self._bound, MOST_BOUND)):
+                while len(held) > most:
+                    held.popleft()
+                    self.lost += 1
             self._evictions.update((evict.task, evict) for evict in plan.evictions)
             _shorten(self._evictions, MOST_EVICTIONS)
             self._started.update(dict.fromkeys(plan.started, report.snapshot.now))
@@ -176,17 +181,13 @@ class Reporter:
             return []
         told: list[Write] = []
         with self._lock:
-            later: list[Happened] = []
-            while self._happened and len(told) < _HAPPENED_A_ROUND:
-                one = self._happened.popleft()
-                if one.what == "bound" and not moment.calm:
-                    later.append(one)
-                    continue
-                event = events.of_happening(one, self._evictions.get(one.pod), self._voice)
-                if not self._rounds.was_said(event):
-                    told.append(event)
-            self._happened.extendleft(reversed(later))
-            if self._happened and moment.calm:
+            for held in (self._happened, self._bound) if moment.calm else (self._happened,):
+                while held and len(told) < _HAPPENED_A_ROUND:
+                    one = held.popleft()
+                    event = events.of_happening(one, self._evictions.get(one.pod), self._voice)
+                    if not self._rounds.was_said(event, moment.at):
+                        told.append(event)
+            if self._happened or (self._bound and moment.calm):
                 self._news.set()
         return told
 

@@ -17,6 +17,7 @@ import structlog
 from controller.config import KubeSection
 from controller.runtime import Election
 from controller.scheduler.grouper.spec import Terms
+from controller.scheduler.shell.bell import Bell
 from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.config import KAI_NAME, Config
 from controller.scheduler.shell.dispatch import EVICTORS, PREPARERS, WORKERS, Dispatch
@@ -95,7 +96,7 @@ class Scheduler:
         self._on_lost = on_lost
         self._clock = clock
         self._dry_run = config.dry_run
-        self._woken = threading.Event()
+        self._bell = Bell()
         self._leading = threading.Event()
         self._halted = threading.Event()
         self._watching_ends = threading.Event()
@@ -105,7 +106,7 @@ class Scheduler:
         guard.bind(self._election.write_budget)
         self._metrics = Metrics()
         self._metrics.leader.set(0)
-        self._stores = stores = Stores(self.wake, config.scheduler_name)
+        self._stores = stores = Stores(self.wake, config.scheduler_name, self._bell.ring_soon)
         self._watches = Watches(
             stores,
             apis.reads,
@@ -188,7 +189,7 @@ class Scheduler:
             metrics=self._metrics,
             rules=config.rules,
             clock=clock,
-            woken=self._woken,
+            woken=self._bell,
             dry_run=config.dry_run,
             unreadable=lambda: len(self._watches.unreadable()),
         )
@@ -210,7 +211,7 @@ class Scheduler:
 
     def wake(self) -> None:
         """Let the loop turn now. From any thread."""
-        self._woken.set()
+        self._bell.ring()
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set, or until the loop or the election ended by a defect; then end in order. Blocks."""

@@ -35,12 +35,17 @@ LOOK_AGAIN_S: Final = 30.0
 """How often an API that was not there is looked for."""
 FIRST_LOOK_AGAIN_S: Final = 1.0
 CRDS: Final = "manifests/crds-kai"
+_POD_GROUP: Final = "podgroup"
 
 
 class Stores:
-    """`wake` is called, in a reflector's thread, after a change that a decision may depend on."""
+    """`wake` is called, in a reflector's thread, after a change that a decision may depend on; `wake_soon` after one of a
+    PodGroup, most of which are our own.
+    """
 
-    def __init__(self, wake: Callable[[], None], scheduler_name: str) -> None:
+    def __init__(
+        self, wake: Callable[[], None], scheduler_name: str, wake_soon: Callable[[], None] | None = None
+    ) -> None:
         self.nodes: Store[Node] = Store()
         self.pods: Store[Pod] = Store(index=lambda pod: pod.spec.node_name)
         self.namespaces: Store[Namespace] = Store()
@@ -61,13 +66,14 @@ class Stores:
         self.taint_rules: Store[DeviceTaintRule] = Store()
         self.node_topologies: Store[NodeResourceTopology] = Store()
         self._wake = wake
+        self._wake_soon = wake_soon or wake
         self._scheduler_name = scheduler_name
         self._meanings: dict[str, object] = {}
         self._absent: frozenset[str] = frozenset()
         self._lacking: frozenset[str] = frozenset()
         self.nodes.subscribe(partial(self._changed, "node", meaning_of_node))
         self.queues.subscribe(partial(self._changed, "queue", meaning_of_spec))
-        self.pod_groups.subscribe(partial(self._changed, "podgroup", meaning_of_spec))
+        self.pod_groups.subscribe(partial(self._changed, _POD_GROUP, meaning_of_spec))
         self.pods.subscribe(self._pod_changed)
         told = (self.nodes, self.queues, self.pod_groups, self.pods, self.leases)
         for store in self.all().values():
@@ -127,18 +133,19 @@ class Stores:
 
     def _changed(self, kind: str, meaning: Callable[[Any], object], change: Change, obj: Any) -> None:
         """Wake where what decides changed: neither heartbeats nor our own status writes do."""
+        wake = self._wake_soon if kind == _POD_GROUP else self._wake
         if obj is None:
-            self._wake()
+            wake()
             return
         key = f"{kind} {key_of(obj.metadata)}"
         if change is Change.DELETED:
             self._meanings.pop(key, None)
-            self._wake()
+            wake()
             return
         now = meaning(obj)
         if self._meanings.get(key) != now:
             self._meanings[key] = now
-            self._wake()
+            wake()
 
     def _pod_changed(self, change: Change, pod: Pod | None) -> None:
         """Wake for pods that wait for us and for whatever frees room; one that merely starts changes nothing."""
