@@ -220,6 +220,46 @@ def test_who_has_no_group_or_cannot_be_read_says_why() -> None:
         "the PodGroup cannot be read: spec.stalenessGracePeriod"
     )
     assert stage.pod_condition("new-0")["message"].startswith("0/1 nodes are available")
+    told = {one["regarding"]["name"]: one["note"] for one in stage.events()}
+    assert told["stray"] == "its owner cannot be read: not found"
+    assert told["odd-0"].startswith("the PodGroup cannot be read: spec.staleness")
+
+
+def test_what_holds_for_long_is_told_again_when_the_server_forgot_it() -> None:
+    """An Event lasts an hour; who looks in the night finds one, and it costs one request an hour."""
+    stage = full()
+    stage.pod("stray", "")
+    problems = {"team/stray": "its owner cannot be read: not found"}
+    stage.settled(group_problems=problems)
+    before = {one["metadata"]["name"] for one in stage.events()}
+    assert "events" not in " ".join(stage.round(after_s=3000.0))
+    for name in before:
+        stage.api.remove(f"{paths.events(NAMESPACE)}/{name}")
+    asked = [one for _ in range(5) for one in stage.round(after_s=700.0)]
+    assert asked == ["CREATE events"] * len(before)
+    assert {one["metadata"]["name"] for one in stage.events()} == before
+
+
+def test_a_tenants_text_makes_no_line_of_its_own() -> None:
+    """A line break or an escape sequence in an annotation would forge a row, or repaint the screen."""
+    stage = full()
+    stage.pod("stray", "")
+    stage.settled(
+        group_problems={"team/stray": "PodGroup a\x1b[31m\npod/x Running\u202e, which is not there"}
+    )
+    words = "PodGroup a [31m pod/x Running , which is not there"
+    assert stage.pod_condition("stray")["message"] == words
+    assert [one["note"] for one in stage.events() if one["regarding"]["name"] == "stray"] == [words]
+
+
+def test_the_name_of_an_event_is_one_that_the_server_takes() -> None:
+    """However a long name of a pod is cut."""
+    stage = Stage()
+    name = "a" * 219 + "-b"
+    stage.pod(name, "")
+    stage.settled(group_problems={f"team/{name}": "its owner cannot be read: not found"})
+    (event,) = stage.events()
+    assert "-." not in event["metadata"]["name"]
 
 
 NODES = "0/{n} nodes are available: {a} Insufficient nvidia.com/gpu, {b} node(s) had untolerated taint {{key: x}}."

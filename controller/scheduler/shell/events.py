@@ -84,6 +84,13 @@ def of_wait(group: PodGroup | None, pod: Pod | None, told: Told, voice: Voice, n
     ]
 
 
+def of_stray(pod: Pod, why: str, voice: Voice, now: datetime) -> Write:
+    """Tell why a pod is in no job: it has no group, or it or its group cannot be read."""
+    meta = pod.metadata
+    about = About(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    return _write(about, voice, now, "FailedScheduling", "Scheduling", why)
+
+
 def _write(
     about: About,
     voice: Voice,
@@ -97,7 +104,7 @@ def _write(
 ) -> Write:
     """Make the Event; its name follows from `said`, which is the note where it is not given."""
     words = f"{about.kind}/{about.namespace}/{about.name}/{about.uid}|{reason}|{said or note}"
-    name = f"{about.name[:220]}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    name = f"{about.name[:220].rstrip('-.')}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

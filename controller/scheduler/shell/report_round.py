@@ -29,14 +29,25 @@ from kube.types import Pod
 
 MOST_WRITES: Final = 500
 MOST_SAID: Final = 20_000
+SAY_AGAIN_S: Final = 3660.0
+"""A little more than the hour for which a server keeps an Event, unless it was set up otherwise."""
 _SHOWN_WITHIN_S: Final = 10.0
 
 
 class _Done(msgspec.Struct, frozen=True):
-    """A job of which there was nothing to write, as long as these are the objects."""
+    """A job of which there was nothing to write at that time, as long as these are the objects."""
 
     told: Told
     pods: tuple[Pod | None, ...]
+    at: float
+
+
+class _Stray(msgspec.Struct, frozen=True):
+    """A pod that takes part in nothing, and the Event that says so."""
+
+    uid: str
+    words: str
+    event: Write
 
 
 class Rounds:
@@ -51,7 +62,8 @@ class Rounds:
         self._report: Report | None = None
         self._jobs: dict[str, Job] = {}
         self._done: dict[str, _Done] = {}
-        self._said: dict[str, None] = {}
+        self._strays: dict[str, _Stray] = {}
+        self._said: dict[str, float] = {}
         self._recent: dict[tuple[Kind, str], tuple[float, Write]] = {}
 
     def plan(
@@ -87,14 +99,16 @@ class Rounds:
         if write.kind is not Kind.EVENT:
             self._recent[write.kind, write.key] = (at, write)
             return
-        self._said[write.key] = None
+        self._said.pop(write.key, None)
+        self._said[write.key] = at
         if len(self._said) > MOST_SAID:
             for key in list(self._said)[: MOST_SAID // 10]:
                 del self._said[key]
 
-    def was_said(self, event: Write) -> bool:
-        """Tell whether this Event was written before."""
-        return event.key in self._said
+    def was_said(self, event: Write, at: float) -> bool:
+        """Tell whether this Event was written before, and so lately that the server still has it."""
+        said_at = self._said.get(event.key)
+        return said_at is not None and at < said_at + SAY_AGAIN_S
 
     def _allows(self, write: Write) -> bool:
         recent = self._recent.get((write.kind, write.key))
@@ -111,7 +125,8 @@ class Rounds:
             names = report.waiting_pods.get(key, ())
             pods = tuple(map(held.pods.get, names))
             done = self._done.get(key)
-            if done is not None and done.told is words and _same(done.pods, pods):
+            is_known = done is not None and done.told is words and _same(done.pods, pods)
+            if is_known and done is not None and moment.at < done.at + SAY_AGAIN_S:
                 continue
             if len(writes.found) >= MOST_WRITES:
                 writes.due(moment.at)
@@ -120,7 +135,7 @@ class Rounds:
             for write in self._of_job(key, words, held.groups.get(key), names, pods, bound, moment):
                 writes.add(write)
             if before == writes.count and bound.isdisjoint(names):
-                self._done[key] = _Done(words, pods)
+                self._done[key] = _Done(words, pods, moment.at)
 
     def _of_job(
         self,
@@ -140,7 +155,7 @@ class Rounds:
         job = self._jobs.get(key)
         several = job is None or len(job.tasks) > 1
         for event in events.of_wait(group if several else None, first, told, self._voice, moment.now):
-            if event.key not in self._said:
+            if not self.was_said(event, moment.at):
                 yield event
         if group is None or group.spec.mark_unschedulable is not False:
             for pod in waiting:
@@ -160,9 +175,19 @@ class Rounds:
                 words = groups.get(f"{meta.namespace}/{meta.annotations.get(POD_GROUP, '')}", "")
                 if words:
                     strays.setdefault(key, words)
+        before, self._strays = self._strays, {}
         for key, words in strays.items():
-            if (found := held.pods.get(key)) is not None:
-                writes.add(condition_write(found, words, moment.now))
+            if (found := held.pods.get(key)) is None:
+                continue
+            stray = before.get(key)
+            if stray is None or (stray.uid, stray.words) != (found.metadata.uid, words):
+                event = events.of_stray(found, words, self._voice, moment.now)
+                stray = _Stray(found.metadata.uid, words, event)
+            self._strays[key] = stray
+            condition = condition_write(found, words, moment.now)
+            writes.add(condition)
+            if not self.was_said(stray.event, moment.at) and not found.spec.node_name:
+                writes.add(stray.event)
 
     def _forget(self, told: Mapping[str, Told], moment: Moment) -> None:
         self._done = {key: done for key, done in self._done.items() if key in told}

@@ -59,7 +59,7 @@ class SteadyWords:
     def _steady(self, before: Told | None, wait: Wait, at: float) -> Told:
         if before is not None and before.message == wait.message and before.code == wait.code:
             return before
-        signature = f"{wait.code}|{signature_of(wait.message)}"
+        signature = f"{wait.code}|{signature_of(wait.message[:TEXT])}"
         if before is not None and at >= before.since + SETTLE_S:
             free_at = before.at + (NUMBERS_EVERY_S if signature == before.signature else WORDS_EVERY_S)
             if at < free_at:
@@ -108,6 +108,12 @@ def signature_of(message: str) -> str:
 
 
 def limited(text: str, limit: int = TEXT) -> str:
-    """Cut a text to so many bytes of UTF-8, which is how the server counts."""
-    raw = text.encode()
+    """Cut a text to so many bytes of UTF-8, which is how the server counts; what is no letter, as a line break, is a blank.
+
+    A queue's name or an annotation is a tenant's text, and a line of its own could pass for another row of kubectl's.
+    """
+    text = text[: limit + 1]
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    raw = text.encode(errors="replace")
     return text if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."
