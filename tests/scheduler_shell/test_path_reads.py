@@ -18,6 +18,7 @@ class Bodies(FakeApi):
         self.body, self.error = body, error
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        del path, query
         if self.error is not None:
             raise self.error
         return self.body

@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 
 class Answer:
-    """What the server said: `raw`, or why there is none. `at`: when it was asked, on the monotonic clock; `size` in bytes."""
+    """What the server said: `raw`, or why there is none. `at`: when it was asked (monotonic); `size`: in bytes."""
 
     __slots__ = ("at", "raw", "refused", "size", "things")
 
