@@ -12,7 +12,7 @@ from controller.case import Case, Move
 from controller.gpu_reset import RESET_GPU
 from controller.incident import BadMark, clock, last_repair, read_mark
 from controller.intake import case_of
-from controller.narrow import why_cordon
+from controller.narrow import fence_awaited, why_cordon
 from controller.opening import open_incident
 from controller.phases_drain import left_in, next_rung
 from controller.phases_narrow import left_open
@@ -196,6 +196,8 @@ def _outlook(case: Case) -> list[str]:
     phase = case.status.phase
     if phase is Phase.WAITING or (phase is Phase.SUSPECTED and case.due and not why_cordon(case)):
         return _while_open(case)
+    if phase is Phase.SUSPECTED and fence_awaited(case) is not None:
+        return ["Then: if kubelet withholds the GPU, only the pods on it are evicted; else the cordon."]
     if phase is Phase.SUSPECTED and case.live:
         hold, _ = guards.hold_quarantine(case)
         return [f"Then: quarantine{'' if hold is None else f', held by {hold.by}: {hold.why}'}."]

@@ -10,6 +10,7 @@ every other repair takes the whole node, and the whole node is drained for it.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from checks.finding import EFFECT_RANK, Effect, PartKind, Urgency, is_same_part
 from controller.assess import name_parts, rank, takes_node
@@ -40,6 +41,25 @@ def why_cordon(case: Case) -> str:
         if why := _why_not_narrow(case, finding):
             return why
     return _why_not_owned(case)
+
+
+def fence_awaited(case: Case) -> datetime | None:
+    """Give until when it is waited for kubelet to withhold a sick GPU; None = nothing else stands in the way, or all of it.
+
+    The device plugin takes a moment to withdraw a card, and the agent believes it only when kubelet says it twice. Until
+    then nobody places a GPU pod there: the scheduler takes a GPU of which nothing is known for one that is still offered.
+    """
+    if not is_narrow(case) or _why_not_owned(case):
+        return None
+    times: list[datetime] = []
+    for finding in case.due:
+        if not _why_not_narrow(case, finding):
+            continue
+        until = finding.first_seen + case.terms.fence_grace
+        if not _is_unfenced(case, finding) or case.now >= until:
+            return None
+        times.append(until)
+    return min(times, default=None)
 
 
 def sick_gpus(case: Case) -> tuple[str, ...]:
@@ -117,6 +137,14 @@ def _why_not_narrow(case: Case, finding: HealthFinding) -> str:
     if part is None or part.offered is not False:
         return f"kubelet {'may' if part is None or part.offered is None else 'would'} still give a pod the GPU of {named}"
     return ""
+
+
+def _is_unfenced(case: Case, finding: HealthFinding) -> bool:
+    """Tell a sick GPU of which nothing is wanting but that kubelet withholds it."""
+    if takes_node(finding) or finding.effect not in set(Effect) or not _takes_part(finding):
+        return False
+    part = _gpu_of(case, finding)
+    return part is not None and part.offered is not False
 
 
 def _why_not_owned(case: Case) -> str:

@@ -3,7 +3,13 @@
     effect                                     what is done while the Node is as it was found
     prefer-not, no-multi-node, no-multi-gpu    nothing: what is ill is waited for until it is idle, with a page at each limit
     part-out, kubelet withholds the sick GPU   the pods that have that GPU are evicted, and nobody else's
+    part-out, and it does not (yet)            nothing for the policy's fenceGrace, then Quarantined
     anything else                              it goes to Quarantined at once, as under cordon
+
+The grace is there since even the plugin that takes a card back does so some time after the fault, and the agent needs two
+answers of kubelet to believe it: without it every such fault would take the whole node. It is safe to wait, since a GPU
+that is not known to be withheld takes all new GPU pods off the node (controller.scheduler.node_cards), and since it is
+given only where no other scheduler has a GPU pod there.
 
 Once nobody has what is ill, the node is cordoned for its repair, and not before the repair may follow. While a GPU is reset,
 kubelet offers none at all, and afterwards it offers that GPU again before it is proven: so the fence ends where the repair
@@ -16,10 +22,11 @@ fence is lost or something worse comes, the next step is the cordon, also for an
 import msgspec
 
 from controller import guards
-from controller.case import Case, Move
+from controller.budget import Hold
+from controller.case import WAIT, Case, Move
 from controller.drain import Left, accepted, left_on
 from controller.incident import clock
-from controller.narrow import is_narrow, left_with, parts_of, sick_gpus, why_cordon
+from controller.narrow import fence_awaited, is_narrow, left_with, parts_of, sick_gpus, why_cordon
 from controller.phases_contain import (
     before_of,
     cleared,
@@ -41,6 +48,8 @@ def suspected(case: Case) -> Move:
     """Contain what is due: narrowly where the policy says so and it is enough, else by the cordon."""
     if case.gone:
         return cleared(case)
+    if (awaiting := _awaiting_fence(case)) is not None:
+        return awaiting
     if why := why_cordon(case):
         is_news = is_narrow(case) and not case.takes_node
         return suspected_by_cordon(case, why if is_news else "")
@@ -52,6 +61,8 @@ def waiting(case: Case) -> Move:
     """Wait until nobody has what is ill, or until it takes a cordon."""
     if case.gone:
         return gone(_counted(case))
+    if (awaiting := _awaiting_fence(case)) is not None:
+        return awaiting
     if case.due and (why := why_cordon(case)):
         return _close(case, why)
     hold, recheck_at = guards.hold_containment(case)
@@ -81,6 +92,8 @@ def worse_with_a_person(case: Case) -> Move | None:
         return None
     if case.status.before is not None:
         return contained(case)
+    if (until := fence_awaited(case)) is not None:
+        return Move(status=case.status, recheck_at=until)
     line = f"{why}: the node is cordoned too"
     return case.enter(
         Phase.ESCALATED,
@@ -92,10 +105,24 @@ def worse_with_a_person(case: Case) -> Move | None:
 
 def ill_again(case: Case) -> Move:
     """Contain anew what came back before the node was cordoned for its proof."""
+    if (awaiting := _awaiting_fence(case)) is not None:
+        return awaiting
     if why := why_cordon(case):
         return _close(case, why)
     hold, recheck_at = guards.hold_containment(case)
     return case.hold(hold, recheck_at) if hold is not None else _wait(case)
+
+
+def _awaiting_fence(case: Case) -> Move | None:
+    """Wait a moment for kubelet to withhold a sick GPU; None where it does, or the moment is over. Nobody is evicted."""
+    until = fence_awaited(case)
+    if until is None:
+        return None
+    hold, recheck_at = guards.hold_containment(case)
+    if hold is not None:
+        return case.hold(hold, recheck_at or until)
+    why = f"{case.what()}: the node takes no new GPU pod, and is cordoned unless kubelet withholds the GPU by {clock(until)}"
+    return case.hold(Hold(by=WAIT, why=why), until)
 
 
 def _close(case: Case, why: str) -> Move:

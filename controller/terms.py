@@ -32,6 +32,7 @@ _DURATION = re.compile(r"(?:\d+(?:ms|h|m|s))+")
 _DURATION_PART = re.compile(r"(\d+)(ms|h|m|s)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _LONGEST = timedelta(days=366)
+_LONGEST_FENCE_GRACE = timedelta(minutes=10)
 # What the CRD's pattern admits, so that a policy that was accepted can also be read.
 _LIMIT = re.compile(r"([1-9][0-9]?|100)(%)|([1-9][0-9]{0,4})")
 _MOST_ATTEMPTS = 10
@@ -78,6 +79,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.OBSERVE
     paused: bool = False
     containment: Containment = Containment.CORDON
+    fence_grace: timedelta = timedelta(seconds=90)
     taint: TaintUse = TaintUse.AUTO
     pool_label: str = ""
     default_wait: timedelta = timedelta(0)
@@ -143,6 +145,9 @@ def read(policy: RemediationPolicy, settings: Settings) -> Terms:
         mode=Mode.OBSERVE if settings.dry_run else spec.mode,
         paused=spec.paused,
         containment=spec.containment,
+        fence_grace=reader.duration(
+            "spec.fenceGrace", spec.fence_grace, zero=True, longest=_LONGEST_FENCE_GRACE
+        ),
         taint=spec.taint,
         pool_label=spec.pool_label,
         default_wait=reader.duration("spec.defaultWait", spec.default_wait, zero=True),
@@ -254,12 +259,18 @@ class _Reader:
         self.warnings: list[str] = []
         self._settings = settings
 
-    def duration(self, field: str, text: str, *, zero: bool = False) -> timedelta:
+    def duration(
+        self, field: str, text: str, *, zero: bool = False, longest: timedelta | None = None
+    ) -> timedelta:
         try:
             duration = parse_duration(text)
         except ValueError as error:
             self.problems.append(f"{field}: {text!r} {error}")
             return timedelta(0)
+        if longest is not None and duration > longest:
+            self.problems.append(
+                f"{field}: {text!r} is too long; give at most {longest.total_seconds():.0f}s"
+            )
         if not duration and not zero:
             self.problems.append(f"{field}: {text!r} leaves no time; give more than 0s")
         return duration

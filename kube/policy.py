@@ -126,6 +126,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     priority: int = 0
     mode: Mode = Mode.OBSERVE
     containment: Containment = Containment.CORDON
+    fence_grace: str = "90s"
     unseen: Unseen = Unseen.ADMIT
     taint: TaintUse = TaintUse.AUTO
     pool_label: str = ""

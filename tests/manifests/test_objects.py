@@ -64,6 +64,7 @@ def opened(installed: Sandbox) -> Iterator[str]:
 REFUSED = [
     ({"mode": "enforce"}, "mode", "Unsupported value", "a mode in lower case"),
     ({"containment": "part"}, "containment", "Unsupported value", "a third containment"),
+    ({"fenceGrace": "1h"}, "fenceGrace", "at most 10m", "an hour within reach of a sick GPU"),
     ({"unseen": "maybe"}, "unseen", "Unsupported value", "another word for unseen nodes"),
     ({"taint": "yes"}, "taint", "Unsupported value", "another word for the taint"),
     ({"defaultWait": "5 min"}, "defaultWait", "should match", "a duration in words"),

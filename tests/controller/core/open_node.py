@@ -28,7 +28,8 @@ Cards = Mapping[str, Sequence[Pod]]
 
 
 def narrow_policy(**spec: Any) -> RemediationPolicy:
-    return make.policy(**{"containment": Containment.NARROW, **spec})
+    """Build a policy for narrow containment; without a grace for the fence, which is a story of its own."""
+    return make.policy(**{"containment": Containment.NARROW, "fence_grace": "0s", **spec})
 
 
 def work(name: str = "train-0", *, scheduler: str = OURS, gpus: int = 1, **given: Any) -> Pod:

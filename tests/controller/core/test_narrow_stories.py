@@ -22,7 +22,9 @@ from tests.controller.core.open_node import SICK, OpenWorld, degraded, narrow_po
 
 HOLDER, NEIGHBOUR = work("holder"), work("neighbour")
 OUT = make.reset_finding()
-POLICY = narrow_policy(budget=BudgetPolicy(max_unavailable="3"), drain=DrainPolicy(when_idle_limit="1h"))
+POLICY = narrow_policy(
+    budget=BudgetPolicy(max_unavailable="3"), drain=DrainPolicy(when_idle_limit="1h"), fence_grace="90s"
+)
 
 
 def a_world(*, holder: bool = True, withheld: bool = True) -> OpenWorld:
