@@ -201,7 +201,11 @@ def why_not_evict_narrowly(case: Case) -> str | None:
         return hold.why
     if why := why_cordon(case):
         return f"the node is to be cordoned first: {why}"
-    return None if sick_gpus(case) else "no GPU is out whose repair may cost running work"
+    sick, record = sick_gpus(case), case.status.drain
+    if not sick:
+        return "no GPU is out whose repair may cost running work"
+    well = [part for part in record.parts if part not in sick] if record is not None else []
+    return f"{well[0]} is not out any more" if well else None
 
 
 def why_not_repair(

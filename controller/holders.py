@@ -90,6 +90,17 @@ def shares_gpu(pod: Pod) -> bool:
     return any(name in pod.metadata.annotations for name in _SHARES)
 
 
+def named_in(health: NodeHealth | None) -> Collection[str]:
+    """Give the pods, as namespace/name, that have any GPU of the node by kubelet's word, be it by a claim."""
+    if health is None:
+        return ()
+    rows = (
+        *(part.held_by for part in health.status.parts),
+        *(one.held_by for one in health.status.other_devices),
+    )
+    return {name for row in rows for name in _named(row)}
+
+
 def _named(text: str) -> tuple[str, ...]:
     """Read `heldBy`; of one that was cut (`a/b and 3 more`) the pod that it names."""
     return tuple(text.partition(SEVERAL)[0].split(", ")) if text else ()
@@ -104,20 +115,10 @@ def _is_newer(pod: Pod, health: NodeHealth | None) -> bool:
 
 def _unplaced(pods: dict[str, Pod], health: NodeHealth | None, resource: str) -> list[str]:
     """Name pods whose cards are not known yet. One that waits for claims may come to have any."""
-    names = _all_named(health)
+    names = named_in(health)
     return [
         f"which GPU {name} has is not known yet"
         for name, pod in sorted(pods.items())
         if (name not in names or _is_newer(pod, health))
         and (has_gpus(pod, resource) or (pod.spec.resource_claims and pod.status.phase == "Pending"))
     ]
-
-
-def _all_named(health: NodeHealth | None) -> Collection[str]:
-    if health is None:
-        return ()
-    rows = (
-        *(part.held_by for part in health.status.parts),
-        *(one.held_by for one in health.status.other_devices),
-    )
-    return {name for row in rows for name in _named(row)}

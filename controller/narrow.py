@@ -17,7 +17,7 @@ from controller.assess import name_parts, rank, takes_node
 from controller.case import Case
 from controller.drain import Left, left_on
 from controller.gpu_reset import RESET_GPU
-from controller.holders import alive, gpus_of, has_gpus, holders, name_of, shares_gpu, shown
+from controller.holders import alive, gpus_of, has_gpus, holders, name_of, named_in, shares_gpu, shown
 from controller.incident import last_repair
 from kube.nodehealth import HealthFinding, PartState
 from kube.policy import Containment
@@ -76,7 +76,7 @@ def parts_of(case: Case) -> tuple[str, ...]:
 
 def left_for(case: Case, repair: str) -> Left:
     """Give what stands in the way of a repair: all of the node's work, or only that of the GPUs that are reset."""
-    parts = _scope(case, repair)
+    parts = scope(case, repair)
     return (
         left_with(case, parts) if parts else left_on(case.node_name, case.terms, case.survey.fleet, case.now)
     )
@@ -114,7 +114,8 @@ def proven_beside_work(case: Case) -> tuple[str, ...]:
     return record.parts
 
 
-def _scope(case: Case, repair: str) -> tuple[str, ...]:
+def scope(case: Case, repair: str) -> tuple[str, ...]:
+    """Name the GPUs that alone have to be free for a repair, () = the whole node has to be."""
     record = case.status.drain
     if repair != RESET_GPU or not is_narrow(case) or record is None:
         return ()
@@ -150,8 +151,10 @@ def _is_unfenced(case: Case, finding: HealthFinding) -> bool:
 def _why_not_owned(case: Case) -> str:
     """Say which pod was placed by somebody who reads no effects, or has GPUs that nobody can tell."""
     of_gpus = any(finding.part.kind == PartKind.GPU for finding in case.due)
+    named = named_in(case.survey.fleet.healths.get(case.node_name))
     for pod in sorted(alive(case.node_name, case.survey.fleet), key=shown):
-        if has_gpus(pod, case.terms.gpu_resource) and _is_foreign(pod):
+        has_some = has_gpus(pod, case.terms.gpu_resource) or shown(pod) in named
+        if has_some and _is_foreign(pod):
             scheduler = pod.spec.scheduler_name or "the default scheduler"
             return f"{shown(pod)} of {scheduler} holds GPUs, and only nodemend-scheduler reads what a fault leaves"
         if of_gpus and shares_gpu(pod):

@@ -16,7 +16,7 @@ from controller.drain import Left, Round, accepted, next_round, shown, stuck_at
 from controller.gpu_clients import to_stop
 from controller.gpu_reset import RESET_GPU, targets, why_not_reset
 from controller.incident import REFUSED, clock, next_number, repairs, with_attempt
-from controller.narrow import left_for
+from controller.narrow import left_for, scope
 from controller.phases_contain import escalate, revalidate, start_drain, stay_held, why_a_person
 from controller.steps import Evict
 from controller.terms import RungTerms
@@ -40,6 +40,10 @@ def draining(case: Case) -> Move:
     fleet = case.survey.fleet
     if not fleet.pods_synced:
         return case.go_on("the pods of the node are not known yet")
+    if record.parts and (rung := next_rung(case)) is not None and not scope(case, rung.repair):
+        # The scheduler reads here whose place it has to find anew: from now on it is everybody's.
+        record = msgspec.structs.replace(record, parts=())
+        case = case.with_status(msgspec.structs.replace(case.status, drain=record))
     left = left_in(case)
     if not left:
         return _drained(_counted(case, record))

@@ -19,11 +19,13 @@ Waiting takes no place in the budget, since nothing is out of service. The same 
 fence is lost or something worse comes, the next step is the cordon, also for an incident that waits for a person.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from controller import guards
 from controller.budget import Hold
-from controller.case import WAIT, Case, Move
+from controller.case import EVIDENCE, WAIT, Case, Move
 from controller.drain import Left, accepted, left_on
 from controller.incident import clock
 from controller.narrow import fence_awaited, is_narrow, left_with, parts_of, sick_gpus, why_cordon
@@ -67,7 +69,7 @@ def waiting(case: Case) -> Move:
         return _close(case, why)
     hold, recheck_at = guards.hold_containment(case)
     if hold is not None:
-        return case.hold(hold, recheck_at)
+        return _stay_held(case, hold, recheck_at)
     if hand_over := why_a_person(case):
         return escalate(case, hand_over)
     if not case.survey.fleet.pods_synced:
@@ -85,7 +87,7 @@ def contained(case: Case) -> Move | None:
 
 def worse_with_a_person(case: Case) -> Move | None:
     """Cordon a node that was left open to a person, where that is not enough any more; None where it is."""
-    if not is_narrow(case) or not is_untouched(case):
+    if not is_untouched(case):
         return None
     why = why_cordon(case) if case.due else ""
     if not why or guards.hold_quarantine(case)[0] is not None:
@@ -129,10 +131,24 @@ def _close(case: Case, why: str) -> Move:
     """Go over to the cordon: the drain begins anew, and is of the whole node."""
     hold, recheck_at = guards.hold_quarantine(case)
     if hold is not None:
-        return case.hold(hold, recheck_at)
+        return _stay_held(case, hold, recheck_at)
     record = case.status.drain
     whole = None if record is None else msgspec.structs.replace(record, parts=(), blocked=())
     return take_out(case, why, drain=whole)
+
+
+def _stay_held(case: Case, hold: Hold, recheck_at: datetime | None) -> Move:
+    """Stay held. What cannot be confirmed for as long as it may take to free the part is handed to a person."""
+    move, record = case.hold(hold, recheck_at), case.status.drain
+    if hold.by != EVIDENCE or record is None:
+        return move
+    terms = case.terms
+    limit = terms.drain_deadline if record.urgency == _NOW else terms.when_idle_limit
+    waited = case.held_for(EVIDENCE)
+    if waited >= limit:
+        since = clock(case.now - waited)
+        return escalate(case, f"the fault could not be confirmed since {since}: {hold.why}")
+    return Move(status=move.status, recheck_at=case.now + limit - waited)
 
 
 def _freeing(case: Case) -> Move:

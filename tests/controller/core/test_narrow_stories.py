@@ -18,6 +18,7 @@ from controller.steps import Evict, RunRepair, RunValidation, Step, StopClients
 from kube.policy import BudgetPolicy, DrainPolicy, Rung
 from kube.remediation import CANCEL, QUARANTINE, REPAIRED, Phase
 from tests import build as make
+from tests.controller.core.gpu_node import follow, operate
 from tests.controller.core.open_node import SICK, OpenWorld, degraded, narrow_policy, work
 
 HOLDER, NEIGHBOUR = work("holder"), work("neighbour")
@@ -150,6 +151,36 @@ def test_a_repair_of_the_whole_node_drains_it_behind_the_cordon() -> None:
     assert world.only().status.phase is Phase.RETURNED
     kinds = [kind for kind in world.kinds() if kind in ("Evict", "Quarantine", "RunRepair", "Restore")]
     assert kinds == ["Evict", "Quarantine", "Evict", "RunRepair", "Restore"]
+
+
+@pytest.mark.parametrize(
+    "ladder", [("reboot",), ("reset-gpu", "reboot")], ids=["reboot", "a reset that fails"]
+)
+def test_a_drain_of_the_whole_node_says_that_it_is_one(ladder: tuple[str, ...]) -> None:
+    """The scheduler reads there for whom it has to find another place."""
+    world = a_world()
+    world.change_policy(
+        narrow_policy(
+            budget=BudgetPolicy(max_unavailable="3"), ladder=tuple(Rung(repair=name) for name in ladder)
+        )
+    )
+    world.protected.add(NEIGHBOUR.metadata.uid)
+    world.ill(OUT)
+    for _ in range(40):
+        tick(world)
+        if "reset-gpu" in ladder:
+            world.withheld = {SICK}
+            failed = [name for name in world.jobs if name.startswith("reset-gpu")]
+            operate(world)
+            follow(world)
+            if failed:
+                world.finish(failed[0], failed="the driver said no")
+        world.kubelet()
+    status = world.only().status
+    assert status.phase is Phase.DRAINING
+    assert status.drain is not None
+    assert status.drain.parts == ()
+    assert [one.name for one in status.drain.blocked] == [NEIGHBOUR.metadata.name]
 
 
 def test_a_fence_that_is_lost_while_it_waits_ends_in_the_cordon_and_a_drain_of_all() -> None:

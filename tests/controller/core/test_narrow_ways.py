@@ -86,6 +86,12 @@ def part(kind: str, effect: str, **changes: Any) -> Any:
         ),
         pytest.param(
             IDLE,
+            {"cards": {"GPU-5": [work("theirs", scheduler="default-scheduler", gpus=0)]}},
+            Phase.QUARANTINED,
+            id="nor one that has a GPU by a claim, as kubelet says",
+        ),
+        pytest.param(
+            IDLE,
             {"pods": [work("theirs", scheduler="")]},
             Phase.QUARANTINED,
             id="nor one of no named scheduler",
