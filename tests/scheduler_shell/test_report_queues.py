@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.scheduler.plan import Plan, Share
-from controller.scheduler.shell import queue_conditions
+from controller.scheduler.shell import queue_conditions, resource_lists
 from kube import paths
 from tests.scheduler import words
 from tests.scheduler.kube_words import fault, health, node
@@ -31,6 +31,26 @@ def test_what_a_queue_holds_and_asks_for() -> None:
         "requested": {"nvidia.com/gpu": "7", "cpu": "1", "memory": "2147483648"},
     }
     assert [one for one in stage.settled() if "queues" in one] == []
+
+
+@pytest.mark.parametrize(
+    ("held", "change"),
+    [
+        pytest.param({"cpu": "1", "memory": "1Gi"}, {}, id="the same, as KAI writes it"),
+        pytest.param({"cpu": 1, "memory": "1073741824"}, {}, id="a number"),
+        pytest.param({"cpu": "1", "memory": "1Gi", "pods": "0"}, {}, id="nothing of another resource"),
+        pytest.param(
+            {"cpu": "1", "memory": "1Gi", "pods": "2"}, {"pods": None}, id="some of another resource"
+        ),
+        pytest.param({"cpu": "1500m", "memory": "1Gi"}, {"cpu": "1000m"}, id="more"),
+        pytest.param(
+            {"memory": "much"}, {"cpu": "1000m", "memory": "1073741824"}, id="absent, and no quantity"
+        ),
+    ],
+)
+def test_amounts_that_mean_the_same_are_not_written_over(held: Any, change: Any) -> None:
+    """Two writers would take turns for ever."""
+    assert resource_lists.change(held, {"cpu": "1000m", "memory": "1073741824"}) == change
 
 
 def test_children_are_named_for_those_who_want_to_delete_a_queue() -> None:

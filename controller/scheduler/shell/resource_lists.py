@@ -10,6 +10,7 @@ from typing import Final
 from controller.scheduler.amounts import WHOLE_GPU, Amounts
 from controller.scheduler.counting import mig_resource
 from controller.scheduler.requests import Request
+from kube import quantity
 from kube.scheduling import Resources
 
 GPU: Final = "nvidia.com/gpu"
@@ -50,7 +51,21 @@ def thousandths(amount: int) -> str:
 
 
 def change(held: Resources, wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """Give the merge patch from one list to the other; empty where nothing differs."""
-    patch: dict[str, str | None] = {name: text for name, text in wanted.items() if held.get(name) != text}
-    patch.update(dict.fromkeys(held.keys() - wanted.keys()))
+    """Give the merge patch from one list to the other; empty where nothing differs.
+
+    KAI's controllers may write the same lists, as `1Gi` what we write in bytes: two that mean the same never take turns.
+    """
+    patch: dict[str, str | None] = {
+        name: text for name, text in wanted.items() if not _is_same(held.get(name), text)
+    }
+    patch.update((name, None) for name in held.keys() - wanted.keys() if not _is_same(held[name], "0"))
     return patch
+
+
+def _is_same(held: str | int | None, wanted: str) -> bool:
+    if held is None or held == wanted:
+        return held is not None
+    try:
+        return quantity.milli(str(held)) == quantity.milli(wanted)
+    except ValueError:
+        return False
