@@ -363,6 +363,22 @@ def test_which_nodes_are_left(incident: Remediation, leaves: bool) -> None:
         assert found["gpu-1"].parts == (incident.status.drain.parts if incident.status.drain else ())
 
 
+def test_a_quarantine_for_the_repair_of_one_gpu_takes_its_pods_and_no_others() -> None:
+    """Narrow containment: the others on the node run on behind the cordon."""
+    waited = build.remediation(phase=Phase.QUARANTINED, drain=drain(parts=("GPU-3",)))
+    assert leaving([waited], [QUARANTINED])["gpu-1"].parts == ("GPU-3",)
+
+
+def test_a_clock_that_steps_back_does_not_keep_room_for_hours() -> None:
+    """The member is gone, and its successor never came: two minutes by either sign."""
+    nodes, train = [drained("a1"), host("a2"), host("a3")], gang("a1", "a2")
+    _, before = planned(place(nodes, train))
+    alone = msgspec.structs.replace(train, tasks=train.tasks[1:])
+    for step, kept in ((timedelta(minutes=-1), True), (timedelta(hours=-1), False)):
+        _, phantoms = with_replacements(place(nodes, alone, now=NOW + step), {}, before)
+        assert bool(phantoms) is kept
+
+
 def test_a_quarantine_that_is_not_on_the_node_yet_is_none() -> None:
     """And evidence that is urgent is what counts."""
     assert build.finding().urgency == Urgency.NOW

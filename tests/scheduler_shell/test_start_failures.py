@@ -256,6 +256,19 @@ def test_a_job_whose_pods_are_turned_away_goes_back_for_longer_and_longer() -> N
     assert memory.holding(minutes(0.3)) == {}
 
 
+def test_a_clock_that_steps_back_makes_no_pause_longer() -> None:
+    """A node is put aside for ten minutes, and a job for some seconds, however far the clock was ahead."""
+    memory = told()
+    for number, owner in enumerate(("a", "b", "a")):
+        memory.took([turned_away(f"{owner}-{number}", owner=owner, group="pg")], minutes(600.0))
+    assert memory.aside(minutes(601.0), POOL)
+    assert memory.holding(minutes(600.0))
+    memory.took([], minutes(0.0))
+    assert memory.holding(minutes(0.0)) == {}
+    assert memory.aside(minutes(9.0), POOL)
+    assert memory.aside(minutes(10.5), POOL) == {}
+
+
 # --- the snapshot -----------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from controller.scheduler.shell.suspicion import suspected, unseen
+from controller.scheduler.shell.suspicion import Memory, suspected, unseen
 from controller.scheduler.unseen import Unseen
 from controller.survey import survey
 from controller.view import Fleet
@@ -107,6 +107,29 @@ def test_five_thousand_nodes_cost_little() -> None:
     began = time.perf_counter()
     assert suspected(found, NOW) == ""
     assert time.perf_counter() - began < 1.0
+
+
+def test_what_is_remembered_of_nodes_changes_nothing() -> None:
+    """Nodes, reports and policies that change are looked at anew; nodes that go are forgotten."""
+    memory = Memory()
+    well, sick = idle_nodes(8), ill(2)
+    healed = [node(one.metadata.name) for one in sick]
+    healths = [health(one, [finding()]) for one in sick]
+    acknowledged = policy(annotations=ACKNOWLEDGED)
+    loose = policy(breaker=BreakerPolicy(threshold="50%"))
+    other = policy("other", priority=9, node_selector={"pool": "other"})
+    stages = [
+        fleet(*well, *healed),
+        fleet(*well, *sick, healths=healths),
+        fleet(*well, *sick, healths=healths, policies=[acknowledged]),
+        fleet(*well, *sick, healths=healths, policies=[loose, other]),
+        fleet(*well, *sick, healths=healths),
+        fleet(*well[:2], *healed),
+        fleet(*sick, healths=healths, policies=[]),
+    ]
+    for found in [*stages, *reversed(stages)]:
+        assert suspected(found, NOW, memory=memory) == suspected(found, NOW)
+        assert len(memory) == len(found.nodes)
 
 
 REFUSES = policy("refuses", unseen=Unseen.REFUSE, priority=1)

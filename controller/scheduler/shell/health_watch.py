@@ -20,7 +20,7 @@ from controller.scheduler.shell.replacements import Phantom, leaving
 from controller.scheduler.shell.start_failures import CONDITION, StartFailures, condition_of, put_aside
 from controller.scheduler.shell.starts import workload_key
 from controller.scheduler.shell.stores import Stores
-from controller.scheduler.shell.suspicion import suspected, unseen
+from controller.scheduler.shell.suspicion import Memory, suspected, unseen
 from controller.scheduler.unseen import Unseen
 from kube.types import Lease, Node, NodeCondition, Pod
 
@@ -53,6 +53,7 @@ class HealthWatch:
         self._settings = view.Settings(silent_after=config.agents.silent_after)
         self._failures = StartFailures(config.graces.start_failures)
         self._seen: tuple[object, ...] = ()
+        self._memory = Memory()
         self._heard_since: datetime | None = None
         self._suspected = ("", datetime.min.replace(tzinfo=UTC))
         self._phantoms: tuple[Phantom, ...] = ()
@@ -147,7 +148,7 @@ class HealthWatch:
             settings=self._settings,
             heard_since=self._heard_since,
         )
-        why = suspected(fleet, now, pool.keys())
+        why = suspected(fleet, now, pool.keys(), self._memory)
         self._seen, self._suspected = seen, (why, now)
         return why
 

@@ -76,7 +76,7 @@ def leaving(remediations: Iterable[Remediation], nodes: Iterable[KubeNode]) -> M
         )
         if is_drained or _is_next(one, node):
             why = f"{one.metadata.name}: {one.status.message or one.spec.evidence[0].reason}"
-            parts = drain.parts if is_drained and drain is not None else ()
+            parts = drain.parts if drain is not None else ()
             found.setdefault(node.metadata.name, Leaving(why=why, parts=parts))
     return found
 
@@ -106,7 +106,7 @@ def with_replacements(
     }
     remembered: dict[str, list[Phantom]] = {}
     for phantom in before:
-        if snapshot.now - phantom.seen <= HELD_FOR:
+        if abs(snapshot.now - phantom.seen) <= HELD_FOR:  # the wall clock may step back
             remembered.setdefault(phantom.task.job, []).append(phantom)
     jobs: list[Job] = []
     made: list[Phantom] = []

@@ -84,6 +84,7 @@ class StartFailures:
         A failure counts from when it was first seen, since a node's clock may be wrong; those that were there before the
         first call count from when the pod says.
         """
+        self._shorten(now)
         before = self._known
         known: dict[str, Pod] = {}
         opened: set[str] = set()
@@ -169,10 +170,21 @@ class StartFailures:
         times = trouble.times + 1 if trouble is not None else 1
         self._troubles[node] = _Trouble(
             since=trouble.since if trouble is not None else at,
-            until=at + min(self._first * 2 ** min(times - 1, 16), LONGEST),
+            until=at + self._span(times),
             times=times,
             why=_words(counted, times),
         )
+
+    def _span(self, times: int) -> timedelta:
+        """Give for how long a node is put aside the n-th time in a row."""
+        return min(self._first * (1 << min(times - 1, 16)), LONGEST)
+
+    def _shorten(self, now: datetime) -> None:
+        """Let nobody be put aside for longer than it was meant, where the clock stepped back."""
+        for name, one in self._troubles.items():
+            latest = now + self._span(one.times)
+            if one.until > latest:
+                self._troubles[name] = msgspec.structs.replace(one, since=min(one.since, now), until=latest)
 
     def _standing(self, node: str, after: datetime) -> list[Start]:
         """Give the failures on a node after that time which no start on it has taken back."""
@@ -233,7 +245,9 @@ class StartFailures:
     def holding(self, now: datetime) -> Mapping[str, Pause]:
         """Give who goes back for a while since kubelet turned its pods away: by pod group (namespace/name), and by
         `workload namespace/name` for those whose every pod is a group of its own."""
-        return self._pauses.holding(now)
+        longest = timedelta(seconds=PAUSES_S[-1])
+        found = self._pauses.holding(now)
+        return {key: one for key, one in found.items() if abs(one.at - now) <= longest}  # the clock may step
 
     def next_until(self, now: datetime) -> datetime | None:
         """Give when the next node may be tried again, or the next pause ends."""

@@ -8,9 +8,9 @@ breaker's defaults: a cluster without the controller has an observer that may fa
 believes what is reported makes a RemediationPolicy (mode Observe will do) and writes the acknowledgement on it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from checks.condition import Status
 from controller import terms as terms_
@@ -21,7 +21,8 @@ from controller.ownership import why_not_act
 from controller.scheduler.unseen import Unseen
 from controller.survey import turns_on, without_ended
 from controller.terms import Terms
-from controller.view import Fleet
+from controller.view import Fleet, Settings
+from kube.nodehealth import NodeHealth
 from kube.policy import RemediationPolicy
 from kube.remediation import Remediation
 from kube.types import Node
@@ -32,31 +33,83 @@ _GPU_RESOURCE: Final = "nvidia.com/"
 _DEFAULTS: Final = Terms(name="")
 
 
-def suspected(fleet: Fleet, now: datetime, pool: Collection[str] | None = None) -> str:
+class _Known(NamedTuple):
+    """What was found of one node. `key` None = it is of no pool; `is_well`: all of our conditions on it are False."""
+
+    node: Node
+    health: NodeHealth | None
+    key: PoolKey | None
+    terms: Terms
+    is_well: bool
+
+
+class Memory:
+    """Whom each node belongs to and whether it is well, kept from one call to the next; as large as the fleet.
+
+    Every second one node of thousands changes: looking at all of them in each cycle would cost more than the cycle.
+    """
+
+    def __init__(self) -> None:
+        self._policies: tuple[RemediationPolicy, ...] = ()
+        self._settings: Settings | None = None
+        self._read: list[Terms] = []
+        self._nodes: dict[str, _Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def nodes(self, fleet: Fleet) -> Mapping[str, _Known]:
+        """Give what is known of every node of the fleet."""
+        policies = tuple(fleet.policies.values())
+        is_same = len(policies) == len(self._policies) and all(
+            one is held for one, held in zip(policies, self._policies, strict=True)
+        )
+        before = self._nodes if is_same and fleet.settings is self._settings else {}
+        if before is not self._nodes:
+            self._read = sorted(
+                (terms_.read(policy, fleet.settings) for policy in policies),
+                key=lambda one: (-one.priority, one.name),
+            )
+        found: dict[str, _Known] = {}
+        for name, node in fleet.nodes.items():
+            held, health = before.get(name), fleet.healths.get(name)
+            is_known = held is not None and held.node is node and held.health is health
+            found[name] = held if is_known and held is not None else self._look(fleet, node, health)
+        self._policies, self._settings, self._nodes = policies, fleet.settings, found
+        return found
+
+    def _look(self, fleet: Fleet, node: Node, health: NodeHealth | None) -> _Known:
+        terms, _ = terms_.choose(node, self._read)
+        key = ("", UNGOVERNED) if terms is None else (terms.name, terms.pool_of(node))
+        is_counted = terms is not None or _has_gpus(node, fleet)
+        is_well = all(one.status == Status.FALSE for one in our_conditions(node, health))
+        return _Known(node, health, key if is_counted else None, terms or _DEFAULTS, is_well)
+
+
+def suspected(
+    fleet: Fleet, now: datetime, pool: Collection[str] | None = None, memory: Memory | None = None
+) -> str:
     """Give the breaker's words where it is open, "" = closed.
 
     `fleet` holds all nodes, since the breaker counts by the policies' pools; only bursts that hold a node of `pool` (names;
-    None = all) count. Pods, Jobs and what was sent are not looked at.
+    None = all) count. Pods, Jobs and what was sent are not looked at. `memory` saves looking at what did not change.
     """
-    read = sorted(
-        (terms_.read(policy, fleet.settings) for policy in fleet.policies.values()),
-        key=lambda one: (-one.priority, one.name),
-    )
     incidents: dict[str, list[Remediation]] = {}
-    for one in fleet.remediations.values():
-        incidents.setdefault(one.spec.node_name, []).append(one)
+    for incident in fleet.remediations.values():
+        incidents.setdefault(incident.spec.node_name, []).append(incident)
     sizes: dict[PoolKey, int] = {}
     terms_of: dict[PoolKey, Terms] = {}
     turns: dict[PoolKey, list[Turn]] = {}
-    for name, node in fleet.nodes.items():
-        terms, _ = terms_.choose(node, read)
-        if terms is None and not _has_gpus(node, fleet):
+    for name, one in (Memory() if memory is None else memory).nodes(fleet).items():
+        key = one.key
+        if key is None:
             continue
-        key = ("", UNGOVERNED) if terms is None else (terms.name, terms.pool_of(node))
         sizes[key] = sizes.get(key, 0) + 1
-        terms_of[key] = terms or _DEFAULTS
-        turned = _turns(fleet, node, incidents.get(name, ()), terms_of[key], now)
-        if turned:
+        terms_of[key] = one.terms
+        mine = incidents.get(name, ())
+        if one.is_well and not mine:
+            continue  # most are, and cost one look
+        if turned := _turns(fleet, one.node, mine, one.terms, now):
             turns.setdefault(key, []).extend(turned)
     for key, turned in sorted(turns.items()):
         found = burst(turned, sizes[key], terms_of[key])
@@ -68,10 +121,7 @@ def suspected(fleet: Fleet, now: datetime, pool: Collection[str] | None = None) 
 def _turns(
     fleet: Fleet, node: Node, incidents: Collection[Remediation], terms: Terms, now: datetime
 ) -> list[Turn]:
-    """Give when a node turned ill, as the controller's survey does; most nodes are well and cost one look."""
-    health = fleet.healths.get(node.metadata.name)
-    if not incidents and all(one.status == Status.FALSE for one in our_conditions(node, health)):
-        return []
+    """Give when a node turned ill, as the controller's survey does."""
     verdict = without_ended(assess_in(fleet, node, now), node, incidents, {})
     return turns_on(fleet, node, verdict, incidents, terms, now, owned=why_not_act(node) is not None)
 
