@@ -130,10 +130,10 @@ def _gpus(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
 
 
 def _simulate(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
-    if (args.file is None) == (not args.lose):
+    names = tuple(name.strip() for name in args.lose.split(",") if name.strip())
+    if (args.file is None) == (not args.lose) or (args.lose and not names):
         raise Failure("simulate: name a FILE, or say --lose NODE", Exit.BAD_USE)
     look, now = _look_of(args), clock.now()
-    names = tuple(name for name in args.lose.split(",") if name)
     manifest = None if args.file is None else read_manifest(args.file, args.pod_namespace, now)
     api = open_api(args)
     reading = read_scheduling(api, namespace=look.namespace)

@@ -17,6 +17,7 @@ from cli.gpus import ill_words, takes_new_gpu_pods
 from cli.scheduling_view import UNKNOWN_HERE, View, incomplete
 from cli.why_queue import LevelRow, levels_of, position_of, why_no_victims
 from cli.why_running import Card, cards_of, could_be_taken
+from controller.scheduler import explain
 from controller.scheduler.amounts import RESOURCE_NAMES, RESOURCES
 from controller.scheduler.capacity import written
 from controller.scheduler.cycle import run_cycle
@@ -35,6 +36,7 @@ from kube.watch import Bare
 
 NAMED_NODES: Final = 5
 MOST_ILL: Final = 20
+_ASKS_NO_NODE: Final = frozenset({explain.NO_QUEUE, explain.NOT_READY})
 
 
 class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +216,10 @@ def _why_no_job(view: View, pod: Pod) -> str:
     group = f"{mine.metadata.namespace}/{mine.metadata.annotations.get(POD_GROUP, '')}"
     groups = view.grouped.objects.pod_groups
     if all(f"{one.metadata.namespace}/{one.metadata.name}" != group for one in groups):
-        return f"its pod group {group} does not exist: the scheduler makes it again, if it made it"
+        return (
+            f"its annotation {POD_GROUP} names the PodGroup {group}, which is not there:"
+            " the scheduler makes it again if it made it, else somebody must"
+        )
     for problem in view.problems:
         if problem.startswith((f"Pod {key}:", f"PodGroup {group}:")):
             return f"it cannot be read: {problem}"
@@ -275,7 +280,8 @@ def _waiting(story: PodStory, session: Session, plan: Plan, task: TaskState, job
         verdict=verdict,
         code=code,
         position=position_of(session, job),
-        reasons=() if bind is not None else _reasons(session, task),
+        # Without a queue, or with a gate, no node was asked.
+        reasons=() if bind is not None or code in _ASKS_NO_NODE else _reasons(session, task),
         ill=() if bind is not None else tuple(_ill(session)),
         victims=victims,
         no_victims="" if bind is not None or victims or later is not None else why_no_victims(session, job),

@@ -262,6 +262,7 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, text: str, words: str) -> No
         pytest.param(
             ("simulate", "none.yaml"), 2, "none.yaml: cannot be read: No such file", id="no such file"
         ),
+        pytest.param(("simulate", "--lose", " ,"), 2, "name a FILE, or say --lose NODE", id="no node named"),
         pytest.param(("simulate", "--lose", "n1,n9"), 2, "no node is named n9", id="an unknown node"),
     ],
 )

@@ -77,7 +77,8 @@ WAITS = [
     ),
     pytest.param(
         {"labels": BETA, "group_name": "gone"},
-        "its pod group team/gone does not exist: the scheduler makes it again, if it made it",
+        "its annotation pod-group-name names the PodGroup team/gone, which is not there:"
+        " the scheduler makes it again if it made it, else somebody must",
         id="its group does not exist",
     ),
     pytest.param(
@@ -93,6 +94,12 @@ WAITS = [
 def test_why_it_waits(fields: dict[str, Any], why: str) -> None:
     """Each reason is one sentence, with the code that is written to the PodGroup."""
     assert lab(pod("new", **fields)).typed("why", "team/new").row("Why: ") == f"Why: {why}"
+
+
+def test_no_node_is_blamed_where_none_was_asked() -> None:
+    """Without a queue the nodes have no part in it."""
+    answer = lab(pod("new", labels={"kai.scheduler/queue": "nowhere"})).typed("why", "team/new")
+    assert "NODES" not in answer.out
 
 
 def test_quota_and_limit_are_told_at_every_level() -> None:
