@@ -48,7 +48,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Pool:
-    """The books of one pool. Sets hold node names; `places` and `repairing` map a node to its incident's turn."""
+    """The books of one pool. Sets hold node names; `places` and `repairing` map a node to its incident's turn.
+
+    `next_in_line` are those on their way to a repair that nothing but their turn holds.
+    """
 
     def __init__(self, key: PoolKey, terms: Terms) -> None:
         self.key = key
@@ -60,6 +63,7 @@ class Pool:
         self._turns: list[Place] | None = None
         self.places: dict[str, Place] = {}
         self.repairing: dict[str, Place] = {}
+        self.next_in_line: set[str] = set()
         self.burst: Burst = NO_BURST
         self.held: set[str] = set()
 
@@ -79,6 +83,8 @@ class Pool:
             if repair is not None:
                 self.out.add(node)
                 self.repairing[node] = Place(since=repair.started_at, incident=one.metadata.name)
+            if _heads_for_repair(one):
+                self.next_in_line.add(node)
             if is_open(one) and one.status.phase in CONTAINED and not self._is_left_open(one):
                 self.out.add(node)
                 self.ours.add(node)
@@ -142,13 +148,16 @@ class Pool:
             for other, turn in self.repairing.items()
             if other != node and (place is None or turn < place)
         ]
-        most = self.terms.max_repairs_in_flight
-        if len(before) < most:
-            return None
-        return self._hold(
-            node,
-            Hold(by=BUDGET, why=f"budget: pool {self.name} may have {most} repair(s) in flight and has them"),
-        )
+        return None if len(before) < self.terms.max_repairs_in_flight else self._repairs_hold(node)
+
+    def why_not_ready(self, node: str) -> Hold | None:
+        """Say why a node that works on is not taken out for its repair yet: it would only stand in line."""
+        before = (self.repairing.keys() | self.next_in_line) - {node}
+        return None if len(before) < self.terms.max_repairs_in_flight else self._repairs_hold(node)
+
+    def take_turn(self, node: str) -> None:
+        """Book a node that was just taken out for its repair."""
+        self.next_in_line.add(node)
 
     def take_repair(self, node: str, place: Place) -> None:
         """Book a repair that was just decided."""
@@ -174,6 +183,11 @@ class Pool:
             return False
         return one.status.phase in (Phase.ESCALATED, Phase.REVALIDATING)
 
+    def _repairs_hold(self, node: str) -> Hold:
+        most = self.terms.max_repairs_in_flight
+        why = f"budget: pool {self.name} may have {most} repair(s) in flight and has them"
+        return self._hold(node, Hold(by=BUDGET, why=why))
+
     def _hold(self, node: str, hold: Hold) -> Hold:
         self.held.add(node)
         return hold
@@ -184,6 +198,16 @@ def place_of(remediation: Remediation) -> Place:
     status = remediation.status
     since = status.drain.started_at if status.drain is not None else status.phase_since
     return Place(since=since or remediation.spec.opened_at, incident=remediation.metadata.name)
+
+
+def _heads_for_repair(one: Remediation) -> bool:
+    """Tell an incident whose repair follows in a moment, but for one that waits for running work."""
+    status = one.status
+    if status.held_by not in ("", BUDGET):
+        return False
+    if status.phase is Phase.DRAINING and status.drain is not None:
+        return status.drain.urgency == "now" or status.drain.finished_at is not None
+    return status.phase is Phase.QUARANTINED
 
 
 def _minutes(terms: Terms) -> int:

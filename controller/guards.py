@@ -54,7 +54,7 @@ def hold_readiness(case: Case) -> tuple[Hold | None, datetime | None]:
     if hold is None:
         hold = hold_drain(case, None)
     if hold is None and case.pool is not None:
-        hold = case.pool.why_not_repair(case.node_name, None)
+        hold = case.pool.why_not_ready(case.node_name)
     return hold, until
 
 

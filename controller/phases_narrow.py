@@ -158,6 +158,8 @@ def _freeing(case: Case) -> Move:
         hold, recheck_at = guards.hold_readiness(case)
         if hold is not None:
             return case.hold(hold, recheck_at)
+        if case.pool is not None:
+            case.pool.take_turn(case.node_name)
         return take_out(case, "for its repair", drain=_about(case, record))
     gpus = sick_gpus(case)
     busy = left_with(case, gpus) if gpus else Left()

@@ -318,43 +318,6 @@ def test_a_node_left_open_to_a_person_is_cordoned_once_that_is_not_enough() -> N
     assert [type(step) for step in again.steps] == [Quarantine]
 
 
-def test_a_node_left_open_to_a_person_is_cordoned_where_the_policy_says_cordon_by_now() -> None:
-    """Under that policy other schedulers place pods, and they read nothing else."""
-    found = decide(
-        narrow(
-            Phase.ESCALATED,
-            [make.person_finding()],
-            cards=BUSY,
-            withheld=[SICK],
-            policy=make.policy(),
-            since=SEEN,
-        )
-    )
-    assert (found.phase, found.status.before is None) == (Phase.ESCALATED, False)
-    assert "contains by cordon: the node is cordoned too" in found.message
-
-
-@pytest.mark.parametrize(
-    ("drain", "limit"),
-    [
-        pytest.param(EVICTS, timedelta(minutes=30), id="its pods had to go: as long as a drain may take"),
-        pytest.param(WAITS, timedelta(hours=24), id="it could wait: as long as it may"),
-    ],
-)
-@pytest.mark.parametrize("given", [{"condition": "Unknown"}, {"health": STALE}], ids=["Unknown", "silence"])
-def test_what_cannot_be_confirmed_for_too_long_is_handed_to_a_person(
-    given: dict[str, Any], drain: Any, limit: timedelta
-) -> None:
-    """Else nobody would ever hear of it again."""
-    finding = OUT if drain is EVICTS else IDLE
-    base = {"cards": BUSY, "withheld": [SICK], "drain": drain, "held_by": "evidence", **given}
-    still = decide(narrow(Phase.WAITING, [finding], held_since=NOW - limit + timedelta(seconds=1), **base))
-    assert (still.phase, still.held_by) == (Phase.WAITING, "evidence")
-    over = decide(narrow(Phase.WAITING, [finding], held_since=NOW - limit, **base))
-    assert (over.phase, over.effects, over.status.before) == (Phase.ESCALATED, (), None)
-    assert "could not be confirmed since" in over.message
-
-
 def test_an_incident_left_open_to_a_person_takes_no_place_in_the_budget() -> None:
     """Nothing is out of service."""
     fleet = narrow(Phase.ESCALATED, [make.person_finding()], withheld=[SICK])
