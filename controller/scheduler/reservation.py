@@ -92,15 +92,18 @@ def resume(session: Session) -> None:
         hold(session, job, least_gpus=1)
 
 
-def hold(session: Session, job: JobState, least_gpus: int = 2) -> None:
-    """Keep room for this job, if it may be holder and there is none."""
+def hold(session: Session, job: JobState, least_gpus: int = 2) -> bool:
+    """Keep room for this job, if it may be holder and there is none. False where no nodes could take it, even if empty."""
     if not session.rules.reservation or session.reservation is not None:
-        return
+        return True
     if why_not_holder(session, job, least_gpus) is not None:
-        return
+        return True
     found = _claims(session, job)
-    if found is not None and _is_in_share(session, job, found[1]):
+    if found is None:
+        return False
+    if _is_in_share(session, job, found[1]):
         session.reservation = Reservation(job.id, found[0], session.ledger.nodes)
+    return True
 
 
 def placed(session: Session, job: JobState) -> bool:

@@ -68,6 +68,7 @@ class _Failed:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._waits: dict[_Likeness, Wait] = {}
+        self._too_large: set[_Likeness] = set()
 
     def is_like(self, job: JobState) -> bool:
         """Tell whether a job like this found no room; then this one is told the same."""
@@ -98,10 +99,15 @@ class _Failed:
         wait = self._session.waits.get(job.id)
         if wait is None or wait.code != explain.NO_ROOM:
             return
-        reservation.hold(self._session, job)
         likeness = self._likeness(job)
-        if likeness is not None:
-            self._waits.setdefault(likeness, wait)
+        if likeness is None:
+            reservation.hold(self._session, job)
+            return
+        # Every node is looked at: thousands of jobs that no node could ever take must not cost that each.
+        kind = (*likeness, job.spec.queue)
+        if kind not in self._too_large and not reservation.hold(self._session, job):
+            self._too_large.add(kind)
+        self._waits.setdefault(likeness, wait)
 
     def _likeness(self, job: JobState) -> _Likeness | None:
         """What decides where a job fits; None where others' pods or its own running ones decide too."""
