@@ -219,8 +219,9 @@ def test_it_runs_in_a_thread_of_its_own_and_ends_when_told() -> None:
         _later(scene, f"train-{index}", job)
     wait_until(lambda: len(grouping.view().members) == 20)
     wait_until(lambda: len(scene.written()) == 1 and not grouping.view().made)
-    assert woken.is_set()
+    assert (woken.is_set(), grouping.alive) == (True, True)
     grouping.stop(5.0)
+    assert not grouping.alive
     stop.set()
     scene.api.close()
     for thread in threads:

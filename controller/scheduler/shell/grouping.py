@@ -116,6 +116,11 @@ class Grouping:
             self._thread.join(timeout_s)
         self._hands.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def alive(self) -> bool:
+        """Whether anything is still decided."""
+        return self._thread.is_alive()
+
     def view(self) -> GroupView:
         """Give what is decided so far. Any thread."""
         return self._known.view()

@@ -214,7 +214,7 @@ class Scheduler:
         self._bell.ring()
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set, or until the loop or the election ended by a defect; then end in order. Blocks."""
+        """Run until `stop` is set, or until one of its threads ended by a defect; then end in order. Blocks."""
         self._server.start()
         self._grouping.start()
         self._watches.start()
@@ -228,8 +228,10 @@ class Scheduler:
         electing.start()
         loop = threading.Thread(target=self._loop.run, args=(self._leading, stop), name="loop", daemon=True)
         loop.start()
-        while loop.is_alive() and electing.is_alive() and not stop.wait(1.0):
-            pass  # without its election a replica would look well and never lead
+        # Without its election a replica would look well and never lead, without its grouper it would place no new pod.
+        while all((loop.is_alive(), electing.is_alive(), self._grouping.alive, self._reporter.alive)):
+            if stop.wait(1.0):
+                break
         stop.set()
         self._end(loop)
 
