@@ -107,10 +107,15 @@ def _named(text: str) -> tuple[str, ...]:
 
 
 def _is_newer(pod: Pod, health: NodeHealth | None) -> bool:
-    """Tell a pod that was made after the report: one of the same name is meant."""
-    made = pod.metadata.creation_timestamp
+    """Tell a pod that came after the report: one of the same name is meant.
+
+    It was made by the server's clock and started by the node's, which is the report's too; both are known to the second.
+    """
     reported = health.status.observed_at if health is not None else None
-    return made is not None and reported is not None and made > reported
+    if reported is None:
+        return False
+    times = (pod.metadata.creation_timestamp, pod.status.start_time)
+    return any(at is not None and at >= reported.replace(microsecond=0) for at in times)
 
 
 def _unplaced(pods: dict[str, Pod], health: NodeHealth | None, resource: str) -> list[str]:

@@ -18,7 +18,8 @@ from tests.controller.core.stage import decide, drain_record
 
 OUT = make.reset_finding()
 IDLE = degraded()
-BUSY = {SICK: [work("holder")], "GPU-5": [work("neighbour")]}
+HOLDER = work("holder")
+BUSY = {SICK: [HOLDER], "GPU-5": [work("neighbour")]}
 STALE = {"observed_at": NOW - timedelta(minutes=6)}
 ROOM = narrow_policy(budget=BudgetPolicy(max_unavailable="5"))
 
@@ -141,3 +142,49 @@ def test_an_open_node_waits_for_those_on_their_way_to_a_repair(
     """One repair at a time is what the policy allows."""
     found = decide(beside(other))
     assert (found.phase, found.held_by) == (phase, "budget" if phase is Phase.WAITING else "")
+
+
+@pytest.mark.parametrize(
+    ("created", "started", "evicted"),
+    [
+        (timedelta(seconds=1), None, False),
+        (timedelta(0), None, False),
+        (timedelta(seconds=-1), timedelta(milliseconds=100), False),
+        (timedelta(seconds=-9), timedelta(seconds=-8), True),
+        (timedelta(seconds=-9), None, True),
+    ],
+    ids=[
+        "made after the report",
+        "made in the second of the report",
+        "by the node's own clock, which is ahead, it started after the report",
+        "made and started before it",
+        "made before it",
+    ],
+)
+def test_a_pod_of_the_same_name_that_came_after_the_report_is_not_evicted(
+    created: timedelta, started: timedelta | None, evicted: bool
+) -> None:
+    """A StatefulSet's next pod may have another card."""
+    reported = NOW + timedelta(milliseconds=500)
+    metadata = msgspec.structs.replace(HOLDER.metadata, creation_timestamp=NOW + created)
+    status = msgspec.structs.replace(
+        HOLDER.status, start_time=None if started is None else reported + started
+    )
+    newer = msgspec.structs.replace(HOLDER, metadata=metadata, status=status)
+    fleet = narrow(
+        Phase.WAITING,
+        [OUT],
+        cards={SICK: [newer]},
+        withheld=[SICK],
+        drain=EVICTS,
+        message="x",
+        health={"observed_at": reported},
+        leases=[make.lease("gpu-1")],
+    )
+    first = decide(fleet, NOW + timedelta(seconds=1))
+    (held,) = fleet.remediations.values()
+    again = msgspec.structs.replace(held, status=first.status)
+    found = decide(
+        msgspec.structs.replace(fleet, remediations={again.metadata.name: again}), NOW + timedelta(seconds=1)
+    )
+    assert (found.phase, found.effects) == (Phase.WAITING, ("Evict",) if evicted else ())

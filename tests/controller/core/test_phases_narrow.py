@@ -242,15 +242,6 @@ def test_while_it_waits(finding: Any, given: dict[str, Any], expected: tuple[Pha
     assert dry(fleet) == expected
 
 
-def test_a_pod_of_the_same_name_that_came_after_the_report_is_not_evicted() -> None:
-    """A StatefulSet's next pod may have another card."""
-    metadata = msgspec.structs.replace(HOLDER.metadata, creation_timestamp=NOW)
-    newer = msgspec.structs.replace(HOLDER, metadata=metadata)
-    fleet = narrow(Phase.WAITING, [OUT], cards={SICK: [newer]}, withheld=[SICK], drain=EVICTS, message="x")
-    found = decide(fleet)
-    assert (found.phase, found.effects) == (Phase.WAITING, ())
-
-
 def test_the_limit_pages_and_goes_on_waiting() -> None:
     """Nothing was taken from the node, so nobody has to give it back: a page, and the next limit."""
     over = msgspec.structs.replace(WAITS, deadline=NOW)
