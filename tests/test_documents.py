@@ -31,7 +31,7 @@ def test_the_run_book_is_current() -> None:
 
 
 def _metrics() -> Iterator[str]:
-    for program in ("agent", "controller"):
+    for program in ("agent", "controller", "controller/scheduler/shell"):
         text = (ROOT / program / "metrics.py").read_text()
         for kind, name in re.findall(r'(\w+)\(\s*"(nodemend_\w+)"', text):
             if kind == "Info":

@@ -37,11 +37,12 @@ def test_a_group_of_one_pod_is_written_when_nothing_else_is_under_way() -> None:
     assert scene.grouping.view().made == {}
 
 
-def test_a_group_of_one_pod_is_written_after_five_seconds_at_the_latest() -> None:
+def test_a_group_of_one_pod_is_written_after_half_a_minute_at_the_latest() -> None:
     scene = Scene()
     scene.is_calm = False
     scene.pod("alone")
-    scene.turn(4)
+    scene.turn()
+    scene.turn(29)
     assert scene.written() == {}
     scene.turn(4)
     scene.turn(2)

@@ -76,6 +76,7 @@ class Dispatch:
         self._lock = threading.Lock()
         self._done: list[Outcome] = []
         self._under_way = 0
+        self._busy_at = float("-inf")
         self._binders = ThreadPoolExecutor(WORKERS, thread_name_prefix="bind")
         self._preparers = ThreadPoolExecutor(PREPARERS, thread_name_prefix="prepare")
         self._evictors = ThreadPoolExecutor(EVICTORS, thread_name_prefix="evict")
@@ -85,6 +86,12 @@ class Dispatch:
         """How many binds and evictions were ordered and are not collected yet."""
         with self._lock:
             return self._under_way
+
+    @property
+    def quiet_s(self) -> float:
+        """For how many seconds nothing was under way."""
+        with self._lock:
+            return 0.0 if self._under_way else self._clock.monotonic() - self._busy_at
 
     @property
     def in_line(self) -> int:
@@ -124,6 +131,8 @@ class Dispatch:
         """Give what came in since the last time."""
         with self._lock:
             done, self._done = self._done, []
+            if self._under_way:
+                self._busy_at = self._clock.monotonic()
             self._under_way -= len(done)
         return done
 

@@ -18,7 +18,7 @@ from kube.clock import Clock
 log = structlog.get_logger(__name__)
 
 WORKERS: Final = 4
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.25
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 60.0

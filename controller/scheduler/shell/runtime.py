@@ -47,6 +47,9 @@ _WATCH_CONNECTIONS: Final = 32  # eighteen watches, their lists, and the owners 
 _LOOP_END_S: Final = 20.0
 _TELLING_END_S: Final = 3.0
 _TIDY_S: Final = 5.0
+_CALM_S: Final = (
+    1.0  # binds come in waves: what is written in between would take the server's time from the next one
+)
 
 
 class Apis(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +274,7 @@ class Scheduler:
         return is_known and not self._dry_run and self._may_write()
 
     def _is_calm(self) -> bool:
-        return self._dispatch.under_way == 0
+        return self._dispatch.quiet_s >= _CALM_S
 
     def _may_write(self) -> bool:
         return (
