@@ -99,7 +99,9 @@ def test_the_scheduler_keeps_to_them_too(scheduled: Sandbox, team: str) -> None:
         pytest.param(pod_group(queue="team-a", minMember=1), id="a PodGroup of its queue"),
         pytest.param(pod(gpus=8), id="GPUs by the scheduler"),
         pytest.param(pod(schedulerName="other"), id="no GPU, by another scheduler"),
-        pytest.param(pod(labels={"project": "website"}, schedulerName="other"), id="a project that is no queue"),
+        pytest.param(
+            pod(labels={"project": "website"}, schedulerName="other"), id="a project that is no queue"
+        ),
     ],
 )
 def test_what_a_namespace_may_is_taken(scheduled: Sandbox, team: str, body: dict[str, Any]) -> None:

@@ -258,9 +258,27 @@ def test_what_a_plan_promises_is_told_to_the_next_snapshot() -> None:
     """And nothing else of it is kept."""
     memory = Memory(GracesSection())
     promises = (Promise(job="ns/g", nodes=("a",)),)
-    memory.planned(Plan(reserved_for="ns/big"), promises)
+    memory.planned(Plan(reserved_for="ns/big"), promises, EPOCH)
     known = memory.known(EPOCH)
     assert (known.reserved_for, known.promises) == ("ns/big", promises)
+
+
+def test_a_job_that_room_was_made_for_keeps_it_while_it_pauses() -> None:
+    """It stays in the cycle, which places it first; nothing is sent before its pause is over."""
+    order = gang("p0", "p1")
+    memory = remembering(order)
+    memory.planned(Plan(), (Promise(job="ns/gang", nodes=("a", "a")),), EPOCH)
+    for number in range(2):
+        memory.took_bind(told(order, number, Result.THROTTLED, why="busy"), EPOCH)
+    assert memory.known(EPOCH).held_back == {}
+    other = gang("q", job="ns/other").members[0].bind
+    plan = Plan(binds=(*(member.bind for member in order.members), other))
+    for _ in range(2):
+        sent = memory.planned(plan, (), EPOCH)
+        assert [bind.task for bind in sent.binds] == ["ns/q"]
+        assert memory.known(EPOCH).promises == (Promise(job="ns/gang", nodes=("a", "a")),)
+    assert memory.planned(plan, (), EPOCH + SECOND) == plan
+    assert memory.known(EPOCH + SECOND).promises == ()
 
 
 def test_a_gang_that_is_being_prepared_is_not_prepared_a_second_time_beside_itself() -> None:

@@ -165,9 +165,8 @@ class Loop:
             warm = self._health.plan(
                 look.snapshot, lambda snapshot: run_cycle(snapshot, self._rules, self._ms()), self._rules
             )
-        plan = warm.plan
+        plan = self._memory.planned(warm.plan, warm.promises, steady)
         self.seen = Seen(snapshot=look.snapshot, plan=plan)
-        self._memory.planned(plan, warm.promises)
         self._metrics.suspected.set(1 if verdict.suspected else 0)
         self._metrics.put_aside.set(len(verdict.aside))
         if not self._dry_run:

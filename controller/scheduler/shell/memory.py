@@ -75,20 +75,40 @@ class Memory:
         }
 
     def known(self, now: datetime) -> Known:
-        """Give what a snapshot is told besides the stores."""
+        """Give what a snapshot is told besides the stores.
+
+        A job that room was made for is not held back, or its room would go to others: its binds are kept back (`planned`).
+        """
+        promised = {promise.job for promise in self._promises}
         return Known(
             binding=self._assumed.bindings(),
             evicting=self._assumed.evicting_now(now),
             protected={task: held.why for task, held in self._victims.holding(now).items()},
-            held_back={job: _held_back(held.why) for job, held in self._jobs.holding(now).items()},
+            held_back={
+                job: _held_back(held.why)
+                for job, held in self._jobs.holding(now).items()
+                if job not in promised
+            },
             reserved_for=self._reserved_for,
             promises=self._promises,
         )
 
-    def planned(self, plan: Plan, promises: tuple[Promise, ...]) -> None:
-        """Keep what the plan says to the next cycle."""
+    def planned(self, plan: Plan, promises: tuple[Promise, ...], now: datetime) -> Plan:
+        """Keep what the plan says to the next cycle; give it without the binds of jobs that pause, which stay promised."""
         self._reserved_for = plan.reserved_for
-        self._promises = promises
+        paused = self._jobs.holding(now).keys()
+        unsent: dict[str, list[str]] = {}
+        for bind in plan.binds:
+            if bind.job in paused:
+                unsent.setdefault(bind.job, []).append(bind.node)
+        self._promises = tuple(promise for promise in promises if promise.job not in unsent) + tuple(
+            Promise(job=job, nodes=tuple(sorted(nodes))) for job, nodes in unsent.items()
+        )
+        if not unsent:
+            return plan
+        return msgspec.structs.replace(
+            plan, binds=tuple(bind for bind in plan.binds if bind.job not in unsent)
+        )
 
     # Binds
 
