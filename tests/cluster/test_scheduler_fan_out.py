@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from controller.scheduler.shell.report import MOST_BOUND
 from sandbox.actors import SCHEDULER
 from sandbox.cluster import Sandbox
 from sandbox.install import install, install_scheduler
@@ -44,7 +45,8 @@ def test_a_fan_out_of_500_single_gpu_pods_is_bound_each_exactly_once(stage: Sche
     )
     owners = Counter(one["metadata"]["ownerReferences"][0]["kind"] for one in stage.groups())
     assert owners == {"Pod": BARE, "Job": 1}
-    stage.until(lambda: len(stage.notes("Scheduled")) == (FAN + BARE), "an Event about each", every_s=1)
+    # Of a burst so many are told of; what failed is never left out for them.
+    stage.until(lambda: len(stage.notes("Scheduled")) >= MOST_BOUND, "Events", every_s=1)
     stage.until(lambda: stage.gpus_of(queue) == ((FAN + BARE), (FAN + BARE)), "the queue's status to settle")
     binds = Counter(one["name"] for one in stage.audit("create", "pods", "binding"))
     assert set(binds.values()) == {1}

@@ -22,12 +22,13 @@ NAMESPACE = "team"
 
 
 class Stage:
-    """`calm` may be set. `cycle` tells the reporter what a real cycle over the stores decides; `round` lets it write."""
+    """`calm` and `may_write` may be set. `cycle` tells the reporter what a real cycle over the stores decides; `round` lets it write."""
 
     def __init__(self, *nodes: Node) -> None:
         self.api = FakeApi()
         self.clock = FakeClock()
         self.calm = True
+        self.may_write = True
         self.nodes = nodes or (node("n1", 4),)
         self.healths: tuple[NodeHealth, ...] = ()
         self.pods: Store[Pod] = Store()
@@ -46,6 +47,7 @@ class Stage:
             instance="replica-1",
             scheduler_name=OURS,
             calm=lambda: self.calm,
+            may_write=lambda: self.may_write,
         )
 
     # Objects

@@ -302,3 +302,15 @@ def test_a_text_is_cut_where_the_server_would_refuse_it() -> None:
     assert limited("short") == "short"
     cut = limited("ä" * 600)
     assert (len(cut.encode()) <= 1000, cut.endswith("...")) == (True, True)
+
+
+def test_while_others_schedule_nothing_is_told_and_afterwards_what_holds_then() -> None:
+    """KAI Scheduler came back beside us, say: statuses are its own now."""
+    stage = Stage()
+    stage.queue()
+    stage.may_write = False
+    stage.cycle(happened("bind-failed", "no", name="p2"))
+    assert stage.round(after_s=2.0) == []
+    stage.may_write = True
+    stage.round(after_s=2.0)
+    assert "Pod p2: Warning FailedBinding" in list(map(said, stage.events()))

@@ -49,7 +49,7 @@ _ENDING: Final = "NamespaceTerminating"
 
 
 class Reporter:
-    """`took` may be called from any thread and never blocks; `calm`: no bind is under way.
+    """`took` may be called from any thread and never blocks; `calm`: no bind is under way; `may_write`: we lead and plan.
 
     `written` and `failed` count by kind of object (`Kind`), `lost` what happened and was never told.
     """
@@ -65,6 +65,7 @@ class Reporter:
         instance: str,
         scheduler_name: str,
         calm: Callable[[], bool],
+        may_write: Callable[[], bool] = lambda: True,
         pool_label: str = POOL_LABEL,
     ) -> None:
         self.written: Counter[str] = Counter()
@@ -76,6 +77,7 @@ class Reporter:
         self._queues = queues
         self._clock = clock
         self._calm = calm
+        self._may_write = may_write
         self._voice = Voice(scheduler=scheduler_name, instance=instance)
         self._holds = WriteHolds()
         self._rounds = Rounds(self._voice, pool_label, self._may)
@@ -127,6 +129,8 @@ class Reporter:
             report, started = self._report, dict(self._started)
         if report is None:
             return LONGEST_S
+        if not self._may_write():  # what others schedule by now is theirs to tell of
+            return ROUND_BUSY_S
         known, calm = dict(started), self._calm()
         moment = Moment(
             now=self._clock.now(),

@@ -180,6 +180,7 @@ class Scheduler:
             instance=os.environ.get("POD_NAME") or self._election.identity,
             scheduler_name=config.scheduler_name,
             calm=self._is_calm,
+            may_write=self._may_write,
             pool_label=config.pool_label,
         )
         self._loop = Loop(
