@@ -22,7 +22,9 @@ NAMESPACE = "team"
 
 
 class Stage:
-    """`calm` and `may_write` may be set. `cycle` tells the reporter what a real cycle over the stores decides; `round` lets it write."""
+    """`calm` and `may_write` may be set. `cycle` tells the reporter what a real cycle over the stores decides; `round` lets
+    it write.
+    """
 
     def __init__(self, *nodes: Node) -> None:
         self.api = FakeApi()
