@@ -6,6 +6,7 @@ configuration that cannot be used, or nowhere to write to, 3 the machine lacks s
 """
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -52,6 +53,9 @@ def _run(options: argparse.Namespace) -> int:
         print(shown(config), end="")
         return 0
     log_to_stderr(options.log_level)
+    # A cycle makes hundreds of thousands of values that form no circles: looking for circles after each 700 of them, as
+    # Python does, took a twelfth of its time (500 nodes, 1,000 pods).
+    gc.set_threshold(100_000, 20, 50)
     return run_replica(PROGRAM, lambda on_lost: Scheduler(config, on_lost=on_lost))
 
 
