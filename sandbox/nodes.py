@@ -31,7 +31,7 @@ _AT_ONCE = 16
 _FILES_A_NODE, _FILES_BESIDE = 4, 512
 # KWOK renews a Lease every 10 s, up to 0.4 s later; in between it leaves it alone.
 _AFTER_RENEWAL, _BEFORE_RENEWAL = timedelta(seconds=1), timedelta(seconds=6)
-_NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class Cluster(Protocol):
@@ -203,7 +203,7 @@ def why_not_ready(api: Api, node: SimulatedNode) -> str | None:
     ready = seen.condition("Ready")
     if ready is None or ready.status != "True":
         return f"Ready is {ready.status if ready else 'absent'}"
-    taints = [taint.key for taint in seen.spec.taints if taint.key in _NOT_READY_TAINTS]
+    taints = [taint.key for taint in seen.spec.taints if taint.key in NOT_READY_TAINTS]
     return f"it is tainted {', '.join(taints)}" if taints else None
 
 

@@ -17,7 +17,7 @@ from sandbox import nodes as simulated
 from sandbox.actors import Actors, started
 from sandbox.cluster import Sandbox
 from sandbox.install import install
-from sandbox.nodes import Reboots, SimulatedNode
+from sandbox.nodes import NOT_READY_TAINTS, Reboots, SimulatedNode
 from sandbox.pod_player import why_not_run
 from sandbox.receiver import Receiver
 
@@ -88,7 +88,9 @@ def test_a_sick_node_is_repaired_proven_and_given_back(sandbox: Sandbox, pair: l
 
     assert story.spec.boot_id == before != sick.boot_id == after.status.node_info.boot_id
     assert (sick.rebooted, well.rebooted) == (1, 0)
-    assert (after.spec.unschedulable, [t.key for t in after.spec.taints]) == (False, [])
+    # Kubernetes' own taint of a machine that was away goes when its controller looks again, seconds later on a busy one.
+    left = [taint.key for taint in after.spec.taints if taint.key not in NOT_READY_TAINTS]
+    assert (after.spec.unschedulable, left) == (False, [])
     assert resolved.event["subject"] == sick.name
     assert (pages[0], pages[-1], {m.refused for m in receiver.messages}) == ("open", "resolve", {""})
 
