@@ -10,6 +10,7 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -109,26 +110,34 @@ class Config(Section, frozen=True, kw_only=True):
 
 def load(path: Path | None) -> Config:
     """Read the file; without a path the default one, which may be absent. Raises ConfigError with every problem."""
-    chosen = path if path is not None else DEFAULT_PATH
+    return parse(*read_file(path, DEFAULT_PATH))
+
+
+def read_file(path: Path | None, default: Path) -> tuple[str, str]:
+    """Give a file's text and name; without a path the default one's, empty where it is absent. Raises ConfigError."""
+    chosen = path if path is not None else default
     if path is None and not chosen.exists():
-        return parse("", str(chosen))
+        return "", str(chosen)
     try:
-        text = chosen.read_text(encoding="utf-8")
+        return chosen.read_text(encoding="utf-8"), str(chosen)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             (f"{chosen}: cannot be read ({error}); give a readable UTF-8 TOML file",)
         ) from error
-    return parse(text, str(chosen))
+
+
+def read_table(text: str, source: str) -> dict[str, Any]:
+    """Read TOML text; `source` names it in errors. Raises ConfigError."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError((f"{source}: not TOML: {error}",)) from error
 
 
 def parse(text: str, source: str) -> Config:
     """Make a Config of TOML text; `source` names it in errors. Raises ConfigError with every problem."""
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError((f"{source}: not TOML: {error}",)) from error
     problems: list[str] = []
-    config = read(Config, table, problems)
+    config = read(Config, read_table(text, source), problems)
     known = {repair.name: repair for repair in repairs.ladder()}
     problems += [
         f"repairs.{name}: there is no such repair; known are {', '.join(sorted(known))}"
@@ -154,14 +163,9 @@ def shown(config: Config) -> str:
 
 def _why_not_usable(config: Config) -> list[str]:
     problems = []
-    if why := _why_not_listen(config.listen):
-        problems.append(f"listen: {why}")
-    problems += _why_not_lead(config.leader)
-    if config.agents.silent_after < timedelta(minutes=1):
-        shown_value = show_duration(config.agents.silent_after)
-        problems.append(
-            f"agents.silent_after: {shown_value} is less than two renewals of an agent; give at least 1m"
-        )
+    problems += why_not_listen(config.listen, Config().listen)
+    problems += why_not_lead(config.leader)
+    problems += why_not_hear(config.agents)
     if config.retention < timedelta(hours=1):
         problems.append(
             f"retention: {show_duration(config.retention)} is too short to look back; give at least 1h"
@@ -171,22 +175,22 @@ def _why_not_usable(config: Config) -> list[str]:
             problems.append(f"repairs.{name}.command: {list(repair.command)!r} names no program")
     if not all(config.validation.command) or not config.validation.command:
         problems.append(f"validation.command: {list(config.validation.command)!r} names no program")
-    explicit = {config.kube.server, config.kube.token_file, config.kube.ca_file}
-    if "" in explicit and explicit != {""}:
-        problems.append("kube: server, token_file and ca_file belong together; give all three or none")
+    problems += why_not_reach(config.kube)
     for name, sink in sorted(config.sinks.items()):
         problems += [f"sinks.{name}{why}" for why in _why_not_sink(name, sink)]
     return problems
 
 
-def _why_not_listen(listen: str) -> str | None:
+def why_not_listen(listen: str, right: str) -> list[str]:
+    """Say what is wrong with an address to listen on; `right` is one that is not."""
     host, _, port = listen.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        return f"{listen!r} is not HOST:PORT; 0.0.0.0:9477 would be right"
-    return None
+        return [f"listen: {listen!r} is not HOST:PORT; {right} would be right"]
+    return []
 
 
-def _why_not_lead(leader: LeaderSection) -> list[str]:
+def why_not_lead(leader: LeaderSection) -> list[str]:
+    """Say what is wrong with the times of an election."""
     if leader.lease_duration % timedelta(seconds=1):
         duration = show_duration(leader.lease_duration)
         return [f"leader.lease_duration: {duration} is not in whole seconds, which is all that a Lease holds"]
@@ -198,6 +202,22 @@ def _why_not_lead(leader: LeaderSection) -> list[str]:
         )
     except ValueError as error:
         return [f"{error}; 15s, 10s, 2s would be right"]
+    return []
+
+
+def why_not_hear(agents: AgentsSection) -> list[str]:
+    """Say what is wrong with when an agent counts as silent."""
+    if agents.silent_after >= timedelta(minutes=1):
+        return []
+    shown_value = show_duration(agents.silent_after)
+    return [f"agents.silent_after: {shown_value} is less than two renewals of an agent; give at least 1m"]
+
+
+def why_not_reach(kube: KubeSection) -> list[str]:
+    """Say what is wrong with which API server."""
+    explicit = {kube.server, kube.token_file, kube.ca_file}
+    if "" in explicit and explicit != {""}:
+        return ["kube: server, token_file and ca_file belong together; give all three or none"]
     return []
 
 

@@ -8,18 +8,15 @@ import os
 import random
 import threading
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 
 from checks.check import discover as discover_checks
 from controller import guards, repairs
 from controller.announce import Announcer
 from controller.apply import Applier, World
-from controller.config import Config, KubeSection
+from controller.config import Config
+from controller.connections import Apis, Election, election_for, open_sessions
 from controller.crew import SLOW_WORKERS, WORKERS, Crew
 from controller.deliver import Deliverer
 from controller.journal import Journal
@@ -31,10 +28,8 @@ from controller.sight import Sight
 from controller.stores import Stores, reflectors
 from controller.view import Settings
 from controller.webhook import Sender, Webhook
-from kube.api import Api
 from kube.clock import SYSTEM, Clock
-from kube.leader import LeaderElection, unique_identity
-from kube.session import Session, connect, user_agent
+from kube.session import Session, user_agent
 
 log = structlog.get_logger(__name__)
 
@@ -45,49 +40,18 @@ _EVENTS_END_S = 2.0
 _LOOP_END_S = 20.0
 
 
-class Apis(msgspec.Struct, frozen=True, kw_only=True):
-    """Three ways to the server: `lease` without write guard, for the election alone; `reads` for the watches; `writes`."""
-
-    lease: Api
-    reads: Api
-    writes: Api
-
-
 Connect = Callable[[Config, Callable[[], float]], Apis]
-
-
-class Election:
-    """The write guard before the election exists: the sessions need the one, the election the other."""
-
-    def __init__(self) -> None:
-        self._budget: Callable[[], float] = lambda: 0.0
-
-    def bind(self, budget: Callable[[], float]) -> None:
-        self._budget = budget
-
-    def write_budget(self) -> float:
-        """Seconds that a write may still take; 0 while not leading."""
-        return self._budget()
 
 
 def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
     """Open the sessions. Raises CannotConnect."""
-    deadline_s = config.leader.renew_deadline.total_seconds()
-    return Apis(
-        lease=_session(config.kube, max_connections=2, timeout_s=deadline_s / 2),
-        reads=_session(config.kube, max_connections=_WATCH_CONNECTIONS),
-        writes=_session(config.kube, max_connections=WORKERS + SLOW_WORKERS + 2, write_guard=guard),
-    )
-
-
-def _session(kube: KubeSection, **options: Any) -> Session:
-    return connect(
-        user_agent=user_agent(PROGRAM),
-        kubeconfig=Path(kube.kubeconfig) if kube.kubeconfig else None,
-        server=kube.server or None,
-        token_file=Path(kube.token_file) if kube.token_file else None,
-        ca_file=Path(kube.ca_file) if kube.ca_file else None,
-        **options,
+    return open_sessions(
+        PROGRAM,
+        config.kube,
+        config.leader,
+        guard,
+        reads=_WATCH_CONNECTIONS,
+        writes=WORKERS + SLOW_WORKERS + 2,
     )
 
 
@@ -112,7 +76,7 @@ class Controller:
         self._watching_ends = threading.Event()
         guard = Election()
         self._apis = connect(config, guard.write_budget)
-        self._election = _election(config, self._apis.lease, clock)
+        self._election = election_for(config.leader, self._apis.lease, clock)
         guard.bind(self._election.write_budget)
         self._metrics = Metrics()
         self._metrics.leader.set(0)
@@ -262,17 +226,3 @@ def meanings() -> dict[str, Meaning]:
 def _senders(config: Config) -> dict[str, Sender]:
     agent = user_agent(PROGRAM)
     return {name: Webhook(sink, user_agent=agent) for name, sink in config.sinks.items()}
-
-
-def _election(config: Config, api: Api, clock: Clock) -> LeaderElection:
-    leader = config.leader
-    return LeaderElection(
-        api,
-        leader.namespace,
-        leader.name,
-        unique_identity(),
-        clock,
-        lease_duration=leader.lease_duration // timedelta(seconds=1),
-        renew_deadline=leader.renew_deadline.total_seconds(),
-        retry_period=leader.retry_period.total_seconds(),
-    )

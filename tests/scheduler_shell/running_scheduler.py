@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import urllib3
 
+from controller.connections import Apis
 from controller.scheduler.shell.config import Config
-from controller.scheduler.shell.runtime import Apis, Scheduler
+from controller.scheduler.shell.runtime import Scheduler
 from kube import paths
 from tests.fakes import FakeApi, wait_until
 

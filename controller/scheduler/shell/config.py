@@ -4,20 +4,29 @@ Every key is optional. An unknown key, a wrong type or a value that cannot work 
 said at once, each naming file, key, value and what would be right.
 """
 
-import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from controller.config import AgentsSection, ConfigError, KubeSection
+import controller.config
+from controller.config import (
+    AgentsSection,
+    ConfigError,
+    KubeSection,
+    read_file,
+    read_table,
+    why_not_hear,
+    why_not_lead,
+    why_not_listen,
+    why_not_reach,
+)
 from controller.scheduler.model import Order, Settings
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from controller.scheduler.shell import start_failures
 from controller.scheduler.unseen import Unseen
 from controller.sections import Section, read, show_duration, write
-from kube.lease import Timing
 
 DEFAULT_PATH: Final = Path("/etc/nodemend/scheduler.toml")
 OUR_NAME: Final = "nodemend-scheduler"
@@ -29,22 +38,10 @@ _UNSEEN: Final = tuple(word.value for word in Unseen)
 _NOT_OURS: Final = ("", "default-scheduler")
 
 
-class LeaderSection(Section, frozen=True, kw_only=True):
-    """The defaults are client-go's: the leader stops writing 5 s before another one may start."""
+class LeaderSection(controller.config.LeaderSection, frozen=True, kw_only=True):
+    """As the controller's, under a Lease of its own."""
 
-    namespace: str = "nodemend-system"
     name: str = OUR_NAME
-    lease_duration: timedelta = timedelta(seconds=15)
-    renew_deadline: timedelta = timedelta(seconds=10)
-    retry_period: timedelta = timedelta(seconds=2)
-
-    def timing(self) -> Timing:
-        """Raises ValueError for times that do not fit together."""
-        return Timing(
-            lease_duration=self.lease_duration // timedelta(seconds=1),
-            renew_deadline=self.renew_deadline.total_seconds(),
-            retry_period=self.retry_period.total_seconds(),
-        )
 
 
 class PlacementSection(Section, frozen=True, kw_only=True):
@@ -114,26 +111,13 @@ def _whole(span: timedelta) -> int:
 
 def load(path: Path | None) -> Config:
     """Read the file; without a path the default one, which may be absent. Raises ConfigError with every problem."""
-    chosen = path if path is not None else DEFAULT_PATH
-    if path is None and not chosen.exists():
-        return parse("", str(chosen))
-    try:
-        text = chosen.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            (f"{chosen}: cannot be read ({error}); give a readable UTF-8 TOML file",)
-        ) from error
-    return parse(text, str(chosen))
+    return parse(*read_file(path, DEFAULT_PATH))
 
 
 def parse(text: str, source: str) -> Config:
     """Make a Config of TOML text; `source` names it in errors. Raises ConfigError with every problem."""
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError((f"{source}: not TOML: {error}",)) from error
     problems: list[str] = []
-    config = read(Config, table, problems)
+    config = read(Config, read_table(text, source), problems)
     problems += why_not_usable(config)
     if problems:
         raise ConfigError(tuple(f"{source}: {problem}" for problem in problems))
@@ -158,42 +142,23 @@ def why_not_usable(config: Config) -> list[str]:
         )
         if value not in known
     ]
-    host, _, port = config.listen.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        problems.append(f"listen: {config.listen!r} is not HOST:PORT; 0.0.0.0:9478 would be right")
+    problems += why_not_listen(config.listen, Config().listen)
     if config.scheduler_name in _NOT_OURS:
         problems.append(
             f"scheduler_name: {config.scheduler_name!r} is Kubernetes' own; {OUR_NAME} would be right"
         )
-    problems += _why_not_timed(config)
-    explicit = {config.kube.server, config.kube.token_file, config.kube.ca_file}
-    if "" in explicit and explicit != {""}:
-        problems.append("kube: server, token_file and ca_file belong together; give all three or none")
+    problems += why_not_lead(config.leader)
+    problems += why_not_hear(config.agents)
+    problems += _why_not_graces(config.graces)
+    problems += why_not_reach(config.kube)
     for key in ("default_queue", "queue_label", "pool_label"):
         if not getattr(config, key):
             problems.append(f"{key}: is empty; leave it out for the default")
     return problems
 
 
-def _why_not_timed(config: Config) -> list[str]:
-    problems = []
-    leader, graces = config.leader, config.graces
-    if leader.lease_duration % timedelta(seconds=1):
-        shown_value = show_duration(leader.lease_duration)
-        problems.append(
-            f"leader.lease_duration: {shown_value} is not in whole seconds, which is all that a Lease holds"
-        )
-    else:
-        try:
-            leader.timing()
-        except ValueError as error:
-            problems.append(f"{error}; 15s, 10s, 2s would be right")
-    if config.agents.silent_after < timedelta(minutes=1):
-        problems.append(
-            f"agents.silent_after: {show_duration(config.agents.silent_after)} is less than two renewals of an agent; "
-            "give at least 1m"
-        )
-    problems += [
+def _why_not_graces(graces: GracesSection) -> list[str]:
+    problems = [
         f"graces.{field.name}: {show_duration(getattr(graces, field.name))} is negative; give 0s or more"
         for field in msgspec.structs.fields(graces)
         if getattr(graces, field.name) < timedelta(0)

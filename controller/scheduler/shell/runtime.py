@@ -7,15 +7,12 @@ is still to be told, then the Lease is released, then the watches end.
 import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
-from controller.config import KubeSection
-from controller.runtime import Election
+from controller.connections import Apis, Election, election_for, open_sessions
 from controller.scheduler.grouper.spec import Terms
 from controller.scheduler.shell.bell import Bell
 from controller.scheduler.shell.catching_up import CatchingUp
@@ -35,10 +32,8 @@ from controller.scheduler.shell.report import Reporter
 from controller.scheduler.shell.sight import Sight
 from controller.scheduler.shell.stores import Stores, Watches
 from controller.server import Server
-from kube.api import Api
 from kube.clock import SYSTEM, Clock
-from kube.leader import LeaderElection, unique_identity
-from kube.session import Session, connect, user_agent
+from kube.session import Session
 
 log = structlog.get_logger(__name__)
 
@@ -52,35 +47,18 @@ _CALM_S: Final = (
 )
 
 
-class Apis(msgspec.Struct, frozen=True, kw_only=True):
-    """Three ways to the server: `lease` without write guard, for the election alone; `reads` for the watches; `writes`."""
-
-    lease: Api
-    reads: Api
-    writes: Api
-
-
 Connect = Callable[[Config, Callable[[], float]], Apis]
 
 
 def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
     """Open the sessions. Raises CannotConnect."""
-    deadline_s = config.leader.renew_deadline.total_seconds()
-    return Apis(
-        lease=_session(config.kube, max_connections=2, timeout_s=deadline_s / 2),
-        reads=_session(config.kube, max_connections=_WATCH_CONNECTIONS),
-        writes=_session(config.kube, max_connections=WORKERS + PREPARERS + EVICTORS + 8, write_guard=guard),
-    )
-
-
-def _session(kube: KubeSection, **options: Any) -> Session:
-    return connect(
-        user_agent=user_agent(PROGRAM),
-        kubeconfig=Path(kube.kubeconfig) if kube.kubeconfig else None,
-        server=kube.server or None,
-        token_file=Path(kube.token_file) if kube.token_file else None,
-        ca_file=Path(kube.ca_file) if kube.ca_file else None,
-        **options,
+    return open_sessions(
+        PROGRAM,
+        config.kube,
+        config.leader,
+        guard,
+        reads=_WATCH_CONNECTIONS,
+        writes=WORKERS + PREPARERS + EVICTORS + 8,
     )
 
 
@@ -105,7 +83,7 @@ class Scheduler:
         self._watching_ends = threading.Event()
         guard = Election()
         self._apis = apis = connect(config, guard.write_budget)
-        self._election = _election(config, apis.lease, clock)
+        self._election = election_for(config.leader, apis.lease, clock)
         guard.bind(self._election.write_budget)
         self._metrics = Metrics()
         self._metrics.leader.set(0)
@@ -297,17 +275,3 @@ class Scheduler:
         self._halted.set()
         self._metrics.leader.set(0)
         self._on_lost(why)
-
-
-def _election(config: Config, api: Api, clock: Clock) -> LeaderElection:
-    leader = config.leader
-    return LeaderElection(
-        api,
-        leader.namespace,
-        leader.name,
-        unique_identity(),
-        clock,
-        lease_duration=leader.lease_duration // timedelta(seconds=1),
-        renew_deadline=leader.renew_deadline.total_seconds(),
-        retry_period=leader.retry_period.total_seconds(),
-    )

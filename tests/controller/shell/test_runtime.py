@@ -10,7 +10,8 @@ import urllib3
 
 from controller.__main__ import main
 from controller.config import Config, LeaderSection, SinkSection
-from controller.runtime import Apis, Controller, meanings, settings_of
+from controller.connections import Apis
+from controller.runtime import Controller, meanings, settings_of
 from kube import paths
 from tests.controller.shell.samples import secret_file
 from tests.controller.shell.world import config
