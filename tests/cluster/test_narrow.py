@@ -105,7 +105,8 @@ class Scene:
 
     def incident(self) -> Remediation | None:
         items = msgspec.json.decode(self.sandbox.admin.get(paths.remediations()))["items"]
-        return next(iter(msgspec.convert(items, list[Remediation])), None)
+        every = msgspec.convert(items, list[Remediation])
+        return next((one for one in every if one.spec.node_name == self.node.name), None)
 
     def is_in(self, phase: Phase) -> Remediation | None:
         found = self.incident()

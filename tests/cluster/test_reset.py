@@ -96,7 +96,8 @@ class Watch:
 
     def incident(self) -> Remediation | None:
         items = msgspec.json.decode(self._sandbox.admin.get(paths.remediations()))["items"]
-        return next(iter(msgspec.convert(items, list[Remediation])), None)
+        every = msgspec.convert(items, list[Remediation])
+        return next((one for one in every if one.spec.node_name == self._node.name), None)
 
     def ended(self) -> Remediation | None:
         found = self.incident()
