@@ -9,7 +9,7 @@ from controller.scheduler.plan import Evict, Plan
 from controller.scheduler.shell.report import MOST_BOUND, MOST_HAPPENED, PAUSE_S, Happened
 from controller.scheduler.shell.status_writes import Kind, Write
 from controller.scheduler.shell.steady_words import limited
-from controller.scheduler.shell.write_holds import WriteHolds
+from controller.scheduler.shell.write_holds import SEVERAL, WriteHolds
 from kube.api import (
     ApiError,
     Conflict,
@@ -157,7 +157,16 @@ def write(kind: Kind = Kind.POD, key: str = "team/p1") -> Write:
         pytest.param(
             Forbidden("no"), write(key="team/p2"), write(Kind.EVENT), True, id="rights hold their kind"
         ),
-        pytest.param(Unauthorized("no"), write(key="team/p2"), write(Kind.EVENT), True, id="so does a token"),
+        pytest.param(
+            Forbidden("no"),
+            write(key="team/p2"),
+            write(key="other/p1"),
+            True,
+            id="in their namespace: a policy of its own may be what refuses",
+        ),
+        pytest.param(
+            Unauthorized("no"), write(key="team/p2"), write(Kind.EVENT), True, id="a token holds its kind"
+        ),
         pytest.param(Unavailable("no"), write(Kind.EVENT), None, True, id="no answer holds all"),
         pytest.param(TooManyRequests("no"), write(Kind.EVENT), None, True, id="so does a busy server"),
         pytest.param(
@@ -180,6 +189,37 @@ def test_what_a_refusal_holds(error: ApiError, held: Write, free: Write | None, 
     assert not holds.may(held, 100.1)
     assert free is None or holds.may(free, 100.1)
     assert holds.may(held, 1000.0)
+
+
+def test_what_has_no_namespace_is_held_as_a_kind() -> None:
+    """Nobody can tell whether another queue would be taken."""
+    holds = WriteHolds()
+    holds.failed(write(Kind.QUEUE, "research"), Forbidden("no"), 100.0)
+    assert not holds.may(write(Kind.QUEUE, "other"), 100.1)
+
+
+def test_rights_that_several_namespaces_refuse_hold_their_kind_everywhere() -> None:
+    """Then it is a matter of the scheduler's rights, and each namespace need not be asked first."""
+    holds = WriteHolds()
+    news = [holds.failed(write(key=f"team-{n}/p1"), Forbidden("no"), 100.0) for n in range(SEVERAL)]
+    assert news == [True] * SEVERAL
+    assert not holds.may(write(key="other/p1"), 100.1)
+    assert not holds.may_any(Kind.POD, 100.1)
+    assert holds.may(write(Kind.EVENT, "other/e"), 100.1)
+    assert not holds.failed(write(key="other/p1"), Forbidden("no"), 111.0)
+    assert not holds.may(write(key="more/p1"), 130.0)
+    assert holds.worked(write(key="more/p1"))
+    assert holds.may(write(key="other/p1"), 130.0)
+
+
+def test_a_namespace_that_takes_a_kind_shows_that_the_others_refuse_for_themselves() -> None:
+    """However many refuse: those that take it go on being told."""
+    holds = WriteHolds()
+    for n in range(2 * SEVERAL):
+        holds.failed(write(key=f"team-{n}/p1"), Forbidden("no"), 100.0)
+        holds.worked(write(key="good/p1"))
+    assert holds.may(write(key="good/p2"), 100.1)
+    assert not any(holds.may(write(key=f"team-{n}/p2"), 100.1) for n in range(2 * SEVERAL))
 
 
 def test_a_refusal_is_news_once() -> None:

@@ -1,7 +1,8 @@
 """When a write that was refused may be tried again, and what is worth a line in the log. Pure: every method takes `now`.
 
-A refusal that is about rights holds everything of its kind; no answer, or a busy server, holds everything. What is held is
-not kept: its turn comes anew from what is wanted by then. Times are monotonic seconds.
+A refusal that is about rights holds its kind in that namespace, since a policy or a webhook of that namespace may be what
+refuses; its kind everywhere once several namespaces refuse it and none took it since. No answer, or a busy server, holds
+everything. What is held is not kept: its turn comes anew from what is wanted by then. Times are monotonic seconds.
 """
 
 from typing import Final
@@ -9,7 +10,9 @@ from typing import Final
 from controller.scheduler.shell.status_writes import Kind, Write
 from kube.api import ApiError, Conflict, Forbidden, NotLeader, TooManyRequests, Unauthorized, Unavailable
 
+SEVERAL: Final = 3
 _KEYS: Final = 20_000
+_PLACES: Final = 1000
 _ALL: Final = "all"
 _CONFLICT: Final = (0.5, 30.0)
 _INVALID: Final = (10.0, 300.0)
@@ -24,29 +27,31 @@ class WriteHolds:
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
         self._failures: dict[str, int] = {}
-        self._refused: dict[Kind, str] = {}
+        self._refused: dict[str, None] = {}  # kinds, and kinds in a namespace, of which a refusal was told
+        self._refusing: dict[Kind, set[str]] = {}  # namespaces, since the kind last worked
 
     def may(self, write: Write, now: float) -> bool:
         """Whether its time has come."""
-        if not self._until:
-            return True
-        names = (_ALL, write.kind.value, _name(write))
-        return all(self._until.get(name, now) <= now for name in names)
+        return not self._until or all(self._until.get(name, now) <= now for name in _names(write))
 
     def may_any(self, kind: Kind, now: float) -> bool:
         """Whether anything of this kind may be written."""
         return self._until.get(_ALL, now) <= now and self._until.get(kind.value, now) <= now
 
     def worked(self, write: Write) -> bool:
-        """The server took it. Gives whether its kind was refused until now."""
-        for name in (_ALL, write.kind.value, _name(write)):
+        """The server took it. Gives whether its kind was refused there until now."""
+        for name in _names(write):
             self._until.pop(name, None)
             self._failures.pop(name, None)
-        return self._refused.pop(write.kind, None) is not None
+        self._refusing.pop(write.kind, None)
+        refused = [name for name in (write.kind.value, _place(write)) if name in self._refused]
+        for name in refused:
+            del self._refused[name]
+        return bool(refused)
 
     def failed(self, write: Write, error: ApiError, now: float) -> bool:
-        """It was not taken. Gives whether that is news: the first of its kind since the last that worked."""
-        name, (first, longest) = _hold(write, error)
+        """It was not taken. Gives whether that is news: the first of its kind there since the last that worked."""
+        name, (first, longest) = self._hold(write, error)
         failures = self._failures.get(name, 0)
         self._failures[name] = failures + 1
         wait = min(longest, first * 2.0 ** min(failures, 16))
@@ -55,9 +60,35 @@ class WriteHolds:
             self._forget()
         if isinstance(error, Conflict | NotLeader):
             return False  # nothing is wrong
-        is_news = write.kind not in self._refused
-        self._refused[write.kind] = type(error).__name__
+        told = write.kind.value if name in (_ALL, write.kind.value) else _place(write)
+        is_news = told not in self._refused
+        self._refused[told] = None
+        if len(self._refused) > _PLACES:
+            del self._refused[next(iter(self._refused))]
         return is_news
+
+    def _hold(self, write: Write, error: ApiError) -> tuple[str, tuple[float, float]]:
+        match error:
+            case NotLeader():
+                return _ALL, (_FOLLOWER_S, _FOLLOWER_S)
+            case Unavailable() | TooManyRequests():
+                return _ALL, _SERVER
+            case Unauthorized():
+                return write.kind.value, _RIGHTS
+            case Forbidden():
+                return self._whose(write), _RIGHTS
+            case Conflict():
+                return _name(write), _CONFLICT
+            case _:
+                return _name(write), _INVALID
+
+    def _whose(self, write: Write) -> str:
+        """Name what a refusal of rights holds: the kind in its namespace, or everywhere."""
+        refusing = self._refusing.setdefault(write.kind, set())
+        if len(refusing) < SEVERAL:
+            refusing.add(_namespace(write))
+        has_none = not _namespace(write)
+        return write.kind.value if has_none or len(refusing) >= SEVERAL else _place(write)
 
     def next_at(self, now: float) -> float | None:
         """When the next hold ends."""
@@ -76,19 +107,19 @@ class WriteHolds:
             self._failures.pop(name, None)
 
 
+def _namespace(write: Write) -> str:
+    return write.key.rpartition("/")[0]
+
+
+def _place(write: Write) -> str:
+    """Name a kind in a namespace; no object's key ends so."""
+    return f"{write.kind}|{_namespace(write)}/"
+
+
 def _name(write: Write) -> str:
     return f"{write.kind}|{write.key}"
 
 
-def _hold(write: Write, error: ApiError) -> tuple[str, tuple[float, float]]:
-    match error:
-        case NotLeader():
-            return _ALL, (_FOLLOWER_S, _FOLLOWER_S)
-        case Unavailable() | TooManyRequests():
-            return _ALL, _SERVER
-        case Forbidden() | Unauthorized():
-            return write.kind.value, _RIGHTS
-        case Conflict():
-            return _name(write), _CONFLICT
-        case _:
-            return _name(write), _INVALID
+def _names(write: Write) -> tuple[str, str, str, str]:
+    """Name whatever may hold a write."""
+    return _ALL, write.kind.value, _place(write), _name(write)
