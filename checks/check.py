@@ -3,6 +3,9 @@
 A check is one module in this package that exports `CHECK`. Its docstring is the run-book of its condition. `judge` is
 pure: it is given observations, the check's memory, a context and nothing else, and gives back a new judgement and memory.
 Adding a check = one file here (and its data), one test file.
+
+A condition that no agent publishes (the scheduler's own) has its row in the public table all the same: its module exports
+`FAULT_CLASS`, which nobody judges.
 """
 
 import importlib
@@ -130,12 +133,25 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     memory: Any = None
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault class. `applies(parts)` says whether the class exists on a machine that holds these parts.
+class FaultClass(msgspec.Struct, frozen=True, kw_only=True):
+    """What is public of a fault class, whoever publishes it: its condition, the reasons, the run-book.
 
     `condition` is empty for a class of warnings alone: it has no condition on the Node, and what it finds is shown in
     NodeHealth, Events and metrics. Such a class has no reason that is a fault, and none of Unknown.
     `unknown_reasons` are the reasons of its Unknown condition, with their run-book text; their effect is none.
+    """
+
+    name: str
+    condition: str
+    healthy: Healthy
+    reasons: tuple[Reason, ...]
+    runbook: str
+    unknown_reasons: tuple[Reason, ...] = ()
+
+
+class Check(FaultClass, frozen=True, kw_only=True):
+    """A fault class that the agent judges. `applies(parts)` says whether it exists on a machine that holds these parts.
+
     `restore(findings, memory)` gives a memory that holds these latched findings of the present boot too: the agent read
     them back from NodeHealth, which knows more than its own state where that was lost or could not be saved; of two
     accounts of one finding the newer one counts. None where the class is probed anew and latches nothing.
@@ -144,16 +160,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     most of its findings are about.
     """
 
-    name: str
-    condition: str
-    healthy: Healthy
-    reasons: tuple[Reason, ...]
     judge: Callable[[Sequence[Observation], Any, Context], Judgement]
     applies: Callable[[Sequence[Part]], bool]
     memory_type: Any
-    runbook: str
     default_settings: dict[str, Any] = {}
-    unknown_reasons: tuple[Reason, ...] = ()
     restore: Callable[[Sequence[Finding], Any], Any] | None = None
     single_look: dict[str, Any] = {}
     why_settings: dict[str, str] = {}
@@ -161,23 +171,27 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discover() -> tuple[Check, ...]:
-    """Load every check of this package, by name.
+    """Load every check of this package, by name. Raises CheckDefect as `documented` does."""
+    return tuple(one for one in documented() if isinstance(one, Check))
 
-    Raises CheckDefect for a reason or condition that two checks claim, or a reason without run-book text.
+
+def documented() -> tuple[FaultClass, ...]:
+    """Load every fault class of this package: the checks by name, and after them what others than the agent publish.
+
+    Raises CheckDefect for a reason or condition that two classes claim, or a reason without run-book text.
     """
     import checks
 
-    found: list[Check] = []
+    found: list[FaultClass] = []
     for module_info in pkgutil.iter_modules(checks.__path__):
         module = importlib.import_module(f"checks.{module_info.name}")
-        check = getattr(module, "CHECK", None)
-        if isinstance(check, Check):
-            found.append(check)
+        kept = (getattr(module, name, None) for name in ("CHECK", "FAULT_CLASS"))
+        found += [one for one in kept if isinstance(one, FaultClass)]
     _refuse_double_names(found)
-    return tuple(sorted(found, key=lambda check: check.name))
+    return tuple(sorted(found, key=lambda one: (not isinstance(one, Check), one.name)))
 
 
-def _refuse_double_names(found: Sequence[Check]) -> None:
+def _refuse_double_names(found: Sequence[FaultClass]) -> None:
     seen: dict[str, str] = {}
     for check in found:
         reasons = (*check.reasons, *check.unknown_reasons)

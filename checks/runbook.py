@@ -9,7 +9,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Sequence
 
-from checks.check import Check, discover
+from checks.check import Check, FaultClass, documented
 from checks.finding import EFFECT_RANK, Reason, Severity
 
 NO_CONDITION = "none (warnings)"
@@ -19,7 +19,8 @@ NAMED_IN_A_WARNING_ROW = 4
 INTRODUCTION = (
     "Generated from the checks by `python -m checks.runbook`; a test keeps it current. True means fault, False means "
     "looked and fine, Unknown means that it should have been readable and was not. A warning is shown in NodeHealth and "
-    "never turns a condition True. Reasons are stable: alerts and policies may name them."
+    "never turns a condition True. Reasons are stable: alerts and policies may name them. The agent publishes all of these "
+    "but the last one, which is the scheduler's."
 )
 
 
@@ -27,9 +28,9 @@ class UnknownReason(LookupError):
     """No check gives this reason or condition; the message names those that are spelled alike."""
 
 
-def explain(name: str, checks: Sequence[Check] | None = None) -> str:
+def explain(name: str, checks: Sequence[FaultClass] | None = None) -> str:
     """Give the run-book text of a reason, or of a condition, in plain text. Raises UnknownReason."""
-    checks = discover() if checks is None else checks
+    checks = documented() if checks is None else checks
     known: list[str] = []
     for check in checks:
         if name == (check.condition or check.name):
@@ -44,13 +45,13 @@ def explain(name: str, checks: Sequence[Check] | None = None) -> str:
     raise UnknownReason(f"no check gives a reason or condition {name!r}{hint}")
 
 
-def condition_table(checks: Sequence[Check] | None = None) -> str:
+def condition_table(checks: Sequence[FaultClass] | None = None) -> str:
     """Give the README's table (Markdown): reasons that say and do the same share a row, the gravest first."""
     lines = [
         "| Condition | Reason | Turns it | Effect on new work | Urgency | What ends it |",
         "|---|---|---|---|---|---|",
     ]
-    for check in discover() if checks is None else checks:
+    for check in documented() if checks is None else checks:
         for alike in _grouped(check.reasons):
             first = alike[0]
             of = check.condition or NO_CONDITION
@@ -66,9 +67,9 @@ def condition_table(checks: Sequence[Check] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def conditions_page(checks: Sequence[Check] | None = None) -> str:
+def conditions_page(checks: Sequence[FaultClass] | None = None) -> str:
     """Give docs/conditions.md: each condition's run-book and each reason's."""
-    checks = discover() if checks is None else checks
+    checks = documented() if checks is None else checks
     pages = [
         "# Node conditions and their reasons",
         INTRODUCTION,
@@ -77,7 +78,8 @@ def conditions_page(checks: Sequence[Check] | None = None) -> str:
         pages += [f"## {check.condition or f'{check.name} (no condition)'}", check.runbook.strip()]
         if check.condition:
             pages.append(f"False says `{check.healthy.reason}`: {check.healthy.message}.")
-        pages.append(_settings(check))
+        if isinstance(check, Check):
+            pages.append(_settings(check))
         faults = [reason for reason in check.reasons if reason.severity is Severity.FAULT]
         warnings = [reason for reason in check.reasons if reason.severity is not Severity.FAULT]
         pages += _section("Reasons that turn it True", _gravest_first(faults))
@@ -117,7 +119,7 @@ def _says(reason: Reason) -> str:
     return f"Effect `{reason.effect}`, urgency `{reason.urgency}`, action `{reason.action}`."
 
 
-def _explained(check: Check, reason: Reason) -> str:
+def _explained(check: FaultClass, reason: Reason) -> str:
     facts = f"{reason.severity}, effect {reason.effect}, urgency {reason.urgency}, action {reason.action}"
     if reason in check.unknown_reasons:
         facts = "a reason of Unknown"

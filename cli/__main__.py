@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from checks.check import discover
+from checks.check import documented
 from cli import intent
 from cli.asking import Console, confirmed, on_terminal
 from cli.cluster import read_fleet, read_story
@@ -177,13 +177,13 @@ def _console(args: argparse.Namespace) -> Console:
 
 def _runbook(args: argparse.Namespace, open_api: OpenApi, clock: Clock) -> Exit:
     del open_api, clock  # the run-book is part of the program
-    checks = discover()
+    checks = documented()
     if args.reason is None:
         rows = all_reasons(checks)
         _print(args, rows, list_lines(rows))
     else:
         rows = choose_reasons(checks, args.reason)
-        _print(args, rows, runbook_lines(checks, rows))
+        _print(args, rows, runbook_lines(checks, rows, args.reason))
     return Exit.DONE
 
 

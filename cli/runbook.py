@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from checks.check import Check
+from checks.check import FaultClass
 from checks.finding import Reason, Severity
 from checks.runbook import explain
 from cli.failure import Exit, Failure
@@ -24,7 +24,7 @@ class ReasonRow(msgspec.Struct, frozen=True, kw_only=True):
     runbook: str
 
 
-def all_reasons(checks: Sequence[Check]) -> tuple[ReasonRow, ...]:
+def all_reasons(checks: Sequence[FaultClass]) -> tuple[ReasonRow, ...]:
     """Give every reason of every check, in the checks' own order."""
     rows = []
     for check in checks:
@@ -36,7 +36,7 @@ def all_reasons(checks: Sequence[Check]) -> tuple[ReasonRow, ...]:
     return tuple(rows)
 
 
-def choose_reasons(checks: Sequence[Check], asked: str) -> tuple[ReasonRow, ...]:
+def choose_reasons(checks: Sequence[FaultClass], asked: str) -> tuple[ReasonRow, ...]:
     """Find what is meant: a condition gives all its reasons, else the one reason of that name, or the only one like it.
 
     Raises Failure where nothing, or more than one reason, is like `asked`.
@@ -60,11 +60,12 @@ def choose_reasons(checks: Sequence[Check], asked: str) -> tuple[ReasonRow, ...]
     raise Failure(f"{asked!r} fits {len(like)} reasons: {names}", Exit.BAD_USE)
 
 
-def runbook_lines(checks: Sequence[Check], rows: Sequence[ReasonRow]) -> list[str]:
-    """Print the run-book of one reason, or of a condition with the list of its reasons."""
-    if len(rows) == 1:
+def runbook_lines(checks: Sequence[FaultClass], rows: Sequence[ReasonRow], asked: str) -> list[str]:
+    """Print the run-book of one reason, or of a condition with the list of its reasons, which may be a single one."""
+    condition = rows[0].condition
+    if asked.lower() != condition.lower():
         return wrapped(explain(rows[0].reason, checks))
-    return [*wrapped(explain(rows[0].condition, checks)), "", *list_lines(rows)]
+    return [*wrapped(explain(condition, checks)), "", *list_lines(rows)]
 
 
 def list_lines(rows: Sequence[ReasonRow]) -> list[str]:
@@ -75,7 +76,7 @@ def list_lines(rows: Sequence[ReasonRow]) -> list[str]:
     )
 
 
-def _row(check: Check, reason: Reason, turns: str) -> ReasonRow:
+def _row(check: FaultClass, reason: Reason, turns: str) -> ReasonRow:
     return ReasonRow(
         condition=check.condition or check.name,
         reason=reason.name,

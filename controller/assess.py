@@ -12,6 +12,7 @@ import msgspec
 
 from checks.condition import Status
 from checks.finding import EFFECT_RANK, Action, Effect, PartKind, Severity, Urgency, is_same_part
+from checks.pod_starts import FAULT_CLASS as POD_STARTS
 from controller.view import Fleet, Settings
 from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.types import Lease, Node, NodeCondition
@@ -33,8 +34,10 @@ CONDITION_TYPES = frozenset(
     }
 )
 
-# Never ours, whatever a NodeHealth claims to have published.
+# Never an agent's, whatever a NodeHealth claims to have published: Kubernetes' own, and what our scheduler says. That pods
+# fail to start proves nothing about a part, so it is shown and opens no incident.
 KUBERNETES_TYPES = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+SCHEDULER_TYPES = frozenset({POD_STARTS.condition})
 
 Key = tuple[str, str, str, datetime, str]
 """Condition, reason, part, first seen, boot id: the same in all five is the same evidence, however often it is seen."""
@@ -99,10 +102,11 @@ def assess_in(fleet: Fleet, node: Node, now: datetime) -> Verdict:
 def our_conditions(node: Node, health: NodeHealth | None) -> list[NodeCondition]:
     """Give the conditions on the Node that an agent of ours publishes."""
     published = health.status.published_conditions if health is not None else ()
+    others = KUBERNETES_TYPES | SCHEDULER_TYPES
     return [
         c
         for c in node.status.conditions
-        if c.type in CONDITION_TYPES or (c.type in published and c.type not in KUBERNETES_TYPES)
+        if c.type in CONDITION_TYPES or (c.type in published and c.type not in others)
     ]
 
 

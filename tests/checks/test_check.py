@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from checks.check import CheckDefect, _refuse_double_names, discover
+from checks.check import Check, CheckDefect, _refuse_double_names, discover, documented
 from checks.finding import Severity
 from checks.xid import CHECK
 
@@ -24,6 +24,14 @@ def test_every_check_is_found_by_name() -> None:
     names = [check.name for check in discover()]
     assert "xid" in names
     assert names == sorted(names)
+
+
+def test_what_the_scheduler_publishes_is_documented_and_no_check() -> None:
+    """No agent judges or publishes it, no drill finds it; the public table has it last."""
+    checks, known = discover(), documented()
+    assert known[: len(checks)] == checks
+    assert [one.condition for one in known[len(checks) :]] == ["PodStartFailing"]
+    assert not any(isinstance(one, Check) for one in known[len(checks) :])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from checks.check import Check, discover
+from checks.check import Check, discover, documented
 from checks.finding import Severity
 from checks.runbook import UnknownReason, condition_table, conditions_page, explain, main
 
@@ -27,6 +27,11 @@ from checks.runbook import UnknownReason, condition_table, conditions_page, expl
             "KernelLogUnreadable", ["a reason of Unknown", "dmesg_restrict"], id="a reason of Unknown"
         ),
         pytest.param("GpuXidError", ["What on-call does", "kubectl-nodemend"], id="a whole condition"),
+        pytest.param(
+            "RepeatedStartFailures",
+            ["(PodStartFailing: Fault, effect none, urgency person, action NONE)", "device plugin"],
+            id="the scheduler's own",
+        ),
     ],
 )
 def test_explain(name: str, told: list[str]) -> None:
@@ -43,7 +48,7 @@ def test_explain_names_what_is_spelled_alike() -> None:
 
 def test_every_reason_has_a_text_of_its_own() -> None:
     """On-call never meets a reason without a run-book."""
-    for check in discover():
+    for check in documented():
         texts = [explain(reason.name) for reason in (*check.reasons, *check.unknown_reasons)]
         assert len(set(texts)) == len(texts)
 
@@ -52,7 +57,7 @@ def test_the_table_names_every_fault_that_ends_running_work() -> None:
     """Effect and urgency are columns; what costs jobs is listed in full."""
     table = condition_table()
     assert "| Effect on new work | Urgency |" in table
-    for check in discover():
+    for check in documented():
         for reason in check.reasons:
             if reason.urgency.value == "now" and reason.severity is Severity.FAULT:
                 assert f"`{reason.name}`" in table
@@ -62,7 +67,7 @@ def test_the_table_names_every_fault_that_ends_running_work() -> None:
 def test_the_page_holds_every_reason_once() -> None:
     """docs/conditions.md is complete."""
     page = conditions_page()
-    for check in discover():
+    for check in documented():
         for reason in (*check.reasons, *check.unknown_reasons):
             assert page.count(f"#### {reason.name}\n") == 1
 

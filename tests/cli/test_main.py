@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.check import discover
+from checks.check import discover, documented
 from cli.__main__ import main
 from cli.failure import Exit, Failure
 from cli.runbook import choose_reasons
@@ -57,7 +57,7 @@ def test_runbook_lists_every_reason() -> None:
     """Without an argument every reason has its line, and no cluster is asked."""
     cluster = Cluster()
     told = cluster.run("runbook", "-o", "json").json()
-    known = [r.name for check in discover() for r in (*check.reasons, *check.unknown_reasons)]
+    known = [r.name for check in documented() for r in (*check.reasons, *check.unknown_reasons)]
     assert [row["reason"] for row in told] == known
     assert cluster.api.requests == []
 
@@ -88,7 +88,7 @@ def test_runbook_finds_what_is_meant(asked: str, reason: str) -> None:
 def test_runbook_says_when_it_cannot_choose(asked: str, words: str) -> None:
     """Several matches or none: one sentence, exit code 2."""
     with pytest.raises(Failure, match=words) as failure:
-        choose_reasons(discover(), asked)
+        choose_reasons(documented(), asked)
     assert failure.value.code is Exit.BAD_USE
 
 
@@ -99,6 +99,14 @@ def test_runbook_of_a_condition_names_all_its_reasons() -> None:
     assert " ".join(check.runbook.split()) in " ".join(answer.out.split())
     for reason in (*check.reasons, *check.unknown_reasons):
         assert answer.row(f"GpuXidError   {reason.name} ").startswith(f"GpuXidError {reason.name}")
+
+
+def test_runbook_knows_the_condition_that_the_scheduler_writes() -> None:
+    """It is on Nodes like the agents' own, so on-call finds it in the same place."""
+    answer = Cluster().run("runbook", "podstartfailing")
+    row = answer.row("PodStartFailing   RepeatedStartFailures")
+    assert row.startswith("PodStartFailing RepeatedStartFailures True none person NONE Pods fail to start")
+    assert "journalctl -u kubelet" in Cluster().run("runbook", "RepeatedStart").out
 
 
 def test_a_closed_pipe_is_no_error() -> None:

@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checks.pod_starts import FAULT_CLASS, REPEATED_START_FAILURES
 from controller.scheduler.model import TaskStatus
 from controller.scheduler.shell.start_failures import (
     CLOSED,
     CONDITION,
-    FAILING,
-    STARTING,
+    FIRST,
+    FORGET_AFTER,
+    LEAST,
+    LONGEST,
+    SHARE,
+    WINDOW,
     StartFailures,
     condition_of,
     put_aside,
@@ -330,7 +335,11 @@ def test_the_condition_is_written_on_change_only() -> None:
     assert condition_of(kube_node(), "", NOW) is None
     ill = condition_of(kube_node(), "3 pods failed", NOW)
     assert ill == NodeCondition(
-        type=CONDITION, status="True", reason=FAILING, message="3 pods failed", last_transition_time=NOW
+        type="PodStartFailing",
+        status="True",
+        reason="RepeatedStartFailures",
+        message="3 pods failed",
+        last_transition_time=NOW,
     )
     assert ill is not None
     assert condition_of(kube_node(ill), "3 pods failed", minutes(5)) is None
@@ -339,5 +348,30 @@ def test_the_condition_is_written_on_change_only() -> None:
     assert more.last_transition_time == NOW
     well = condition_of(kube_node(ill), "", minutes(9))
     assert well is not None
-    assert (well.status, well.reason, well.last_transition_time) == ("False", STARTING, minutes(9))
+    assert (well.status, well.reason, well.last_transition_time) == ("False", "PodsStart", minutes(9))
     assert condition_of(kube_node(well), "", minutes(10)) is None
+
+
+def test_the_run_book_knows_the_words_and_the_numbers() -> None:
+    """What is written on a Node is what `kubectl nodemend runbook` explains, with the very times and bounds."""
+    assert (CONDITION, FAULT_CLASS.reasons) == ("PodStartFailing", (REPEATED_START_FAILURES,))
+    ten, ten_first = (f"{int(span.total_seconds()) // 60} minutes" for span in (WINDOW, FIRST))
+    longest, forgotten = (f"{int(span.total_seconds()) // 3600} hours" for span in (LONGEST, FORGET_AFTER))
+    told = " ".join(FAULT_CLASS.runbook.split())
+    for words in (
+        f"{LEAST} failed pods of two workloads within {ten}",
+        f"no new pod there for {ten_first}",
+        f"up to {longest}",
+        f"At most {SHARE} % of the pool",
+        f"no pod for {forgotten}",
+    ):
+        assert words in told
+
+
+def test_a_pod_that_a_person_starts_there_ends_it() -> None:
+    """By hand, by the Node's name: the pause ends at once, and a pod without a GPU is not enough."""
+    memory = told(*THREE_OF_TWO)
+    memory.took((*THREE_OF_TWO, running("by-hand", at=minutes(2), gpus=0)), minutes(3))
+    assert state(memory, 3) == ({"n1"}, set())
+    memory.took((*THREE_OF_TWO, running("by-hand-gpu", at=minutes(3))), minutes(4))
+    assert state(memory, 4) == (set(), set())

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from checks.pod_starts import FAULT_CLASS, REPEATED_START_FAILURES
 from controller.scheduler.model import Snapshot, TaskStatus
 from controller.scheduler.nodes import Node
 from controller.scheduler.shell.pauses import Pause, Pauses
@@ -28,9 +29,7 @@ from controller.scheduler.shell.starts import Blame, Start, start_of
 from kube.types import Node as KubeNode
 from kube.types import NodeCondition, Pod
 
-CONDITION: Final = "PodStartFailing"
-FAILING: Final = "RepeatedStartFailures"
-STARTING: Final = "PodsStart"
+CONDITION: Final = FAULT_CLASS.condition
 
 LEAST: Final = 3
 WINDOW: Final = timedelta(minutes=10)
@@ -348,8 +347,9 @@ def condition_of(node: KubeNode, why: str, now: datetime) -> NodeCondition | Non
     held = node.condition(CONDITION)
     if not why and (held is None or held.status == "False"):
         return None
-    status, reason = ("True", FAILING) if why else ("False", STARTING)
-    message = why or "pods start on this node, or were not tried for long"
+    well = FAULT_CLASS.healthy
+    status, reason = ("True", REPEATED_START_FAILURES.name) if why else ("False", well.reason)
+    message = why or well.message
     if held is not None and (held.status, held.reason, held.message) == (status, reason, message):
         return None
     since = held.last_transition_time if held is not None and held.status == status else None

@@ -12,6 +12,7 @@ from tests import build as make
 from tests.build import NOW, SEEN, XID
 
 LOST = make.finding()
+PODS_FAIL = "PodStartFailing"
 IDLE = make.idle_finding(index=1)
 TRUE = {XID: "True"}
 ILL = make.node(conditions=TRUE)
@@ -108,6 +109,20 @@ def judge(node: Node, health: NodeHealth | None, lease: Lease | None = None) -> 
             (),
             "",
             id="Kubernetes' own type, which a NodeHealth claims",
+        ),
+        pytest.param(
+            make.node(conditions={PODS_FAIL: "True"}),
+            make.health(),
+            (),
+            "",
+            id="pods that fail to start, which the scheduler says and nobody repairs",
+        ),
+        pytest.param(
+            make.node(conditions={PODS_FAIL: "True"}),
+            make.health(findings=[make.finding(condition=PODS_FAIL)], published=[PODS_FAIL]),
+            (),
+            "",
+            id="pods that fail to start, which a NodeHealth claims as a fault",
         ),
         pytest.param(
             make.node(conditions={"KernelDeadlock": "True"}),

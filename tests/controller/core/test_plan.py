@@ -47,6 +47,14 @@ def test_a_healthy_fleet_is_left_in_peace() -> None:
     assert planned.explanations == {}
 
 
+def test_pods_that_fail_to_start_open_no_incident() -> None:
+    """The scheduler's own condition is for people: no cordon, no page, no word, and no part in breaker or budget."""
+    pods_fail = [make.node(f"gpu-{n}", conditions={"PodStartFailing": "True"}) for n in range(1, 9)]
+    planned = plan(make.fleet(*pods_fail), NOW)
+    assert [type(step) for step in planned.steps] == [SavePolicy]
+    assert planned.explanations == {}
+
+
 def test_a_fault_opens_an_incident_with_everything_latched() -> None:
     """The machine, the boot, the policy and the evidence, under a name that follows from the evidence."""
     (step,) = opened(ill_fleet(1, 9))

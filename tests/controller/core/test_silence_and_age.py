@@ -43,15 +43,26 @@ MINUTES = timedelta(minutes=1)
             {XID: ("Unknown", "AgentSilent")},
             id="the controller hears for a minute",
         ),
-        pytest.param({"observed": 6, "foreign": True}, {}, id="other programs' conditions are not ours"),
+        pytest.param(
+            {"observed": 6, "type": "KernelDeadlock"}, {}, id="other programs' conditions are not ours"
+        ),
+        pytest.param(
+            {"observed": 6, "type": "PodStartFailing", "published": ["PodStartFailing"]},
+            {},
+            id="what the scheduler says is not the agent's, whatever NodeHealth claims",
+        ),
     ],
 )
 def test_silence(given: dict[str, Any], turned: dict[str, tuple[str, str]]) -> None:
     """A silent agent's False is Unknown; its True says when it was last confirmed; nothing else is touched."""
-    type_ = "KernelDeadlock" if given.get("foreign") else XID
+    type_ = given.get("type", XID)
     node = make.node(conditions={type_: given.get("status", "False")})
     seen = given.get("observed")
-    health = make.health(node, observed_at=None if seen is None else NOW - seen * MINUTES)
+    health = make.health(
+        node,
+        observed_at=None if seen is None else NOW - seen * MINUTES,
+        published=given.get("published", [XID]),
+    )
     leases = [make.lease(renewed=NOW - given["leased"] * MINUTES)] if "leased" in given else []
     heard = NOW - given["deaf"] * MINUTES if "deaf" in given else None
     fleet = make.fleet(node, healths=[health], leases=leases, heard_since=heard)
