@@ -55,7 +55,7 @@ def ready_node(name: str = "a", *, uid: str = "node-uid", ready: str = "True", v
     )
 
 
-def order(name: str, *, job: str = "ns/gang", node: Node | None = None) -> BindOrder:
+def order(name: str, *, job: str = "ns/gang", node: Node | None = None, alone: bool = True) -> BindOrder:
     """Give the bind of one waiting pod."""
     target = node or ready_node()
     return BindOrder(
@@ -64,12 +64,13 @@ def order(name: str, *, job: str = "ns/gang", node: Node | None = None) -> BindO
         node=target,
         health=None,
         annotations={},
+        alone=alone,
     )
 
 
 def gang(*names: str, job: str = "ns/gang") -> GangOrder:
     """Give binds that go together."""
-    return GangOrder(job=job, members=tuple(order(name, job=job) for name in names))
+    return GangOrder(job=job, members=tuple(order(name, job=job, alone=len(names) == 1) for name in names))
 
 
 def victims(*names: str, gains: str = "ns/asks") -> VictimSet:

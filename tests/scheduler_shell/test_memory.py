@@ -17,6 +17,7 @@ from tests.scheduler.words import cluster, job, node, queue
 from tests.scheduler_shell.shell_words import answer, gang, keyed, victims, waiting_pod
 
 SECOND = timedelta(seconds=1)
+EMPTY = cluster([], [], [])
 GRACE = GracesSection().half_gang
 
 
@@ -65,13 +66,29 @@ def test_a_refused_bind_goes_back_for_a_growing_pause(result: Result) -> None:
         memory.took_bind(told(order, 0, result, why="a policy says no"), now)
         known = memory.known(now)
         assert known.binding == {}
-        assert "a policy says no" in known.held_back["ns/gang"]
+        assert "a policy says no" in known.held_pods["ns/p0"]
         until = memory.next_until(now)
         assert until is not None
         pauses.append((until - now) // SECOND)
         now = until
     assert pauses == [1, 2, 5, 10]
-    assert memory.known(now).held_back == {}
+    assert memory.known(now).held_pods == {}
+
+
+@pytest.mark.parametrize(("alone", "jobs", "pods"), [(True, [], ["ns/p0"]), (False, ["ns/gang"], [])])
+def test_who_pauses_after_a_refused_bind(alone: bool, jobs: list[str], pods: list[str]) -> None:
+    """A pod that stands by itself holds no sibling back; what a gang needs pauses with it."""
+    order = gang("p0")
+    member = msgspec.structs.replace(order.members[0], alone=alone)
+    order = msgspec.structs.replace(order, members=(member,))
+    memory = remembering(order)
+    memory.took_bind(told(order, 0, Result.FORBIDDEN, why="a policy says no"), EPOCH)
+    known = memory.known(EPOCH)
+    assert (list(known.held_back), list(known.held_pods)) == (jobs, pods)
+    memory.settle(keyed([waiting_pod("p0")]))
+    assert list(memory.known(EPOCH).held_pods) == pods
+    memory.settle(keyed([waiting_pod("p0", uid="another")]))
+    assert memory.known(EPOCH).held_pods == {}
 
 
 def test_a_bind_that_was_not_sent_since_the_world_changed_is_decided_anew_at_once() -> None:
@@ -258,7 +275,7 @@ def test_what_a_plan_promises_is_told_to_the_next_snapshot() -> None:
     """And nothing else of it is kept."""
     memory = Memory(GracesSection())
     promises = (Promise(job="ns/g", nodes=("a",)),)
-    memory.planned(Plan(reserved_for="ns/big"), promises, EPOCH)
+    memory.planned(Plan(reserved_for="ns/big"), promises, EMPTY, EPOCH)
     known = memory.known(EPOCH)
     assert (known.reserved_for, known.promises) == ("ns/big", promises)
 
@@ -267,18 +284,39 @@ def test_a_job_that_room_was_made_for_keeps_it_while_it_pauses() -> None:
     """It stays in the cycle, which places it first; nothing is sent before its pause is over."""
     order = gang("p0", "p1")
     memory = remembering(order)
-    memory.planned(Plan(), (Promise(job="ns/gang", nodes=("a", "a")),), EPOCH)
+    memory.planned(Plan(), (Promise(job="ns/gang", nodes=("a", "a")),), EMPTY, EPOCH)
     for number in range(2):
         memory.took_bind(told(order, number, Result.THROTTLED, why="busy"), EPOCH)
     assert memory.known(EPOCH).held_back == {}
     other = gang("q", job="ns/other").members[0].bind
     plan = Plan(binds=(*(member.bind for member in order.members), other))
     for _ in range(2):
-        sent = memory.planned(plan, (), EPOCH)
+        sent = memory.planned(plan, (), EMPTY, EPOCH)
         assert [bind.task for bind in sent.binds] == ["ns/q"]
         assert memory.known(EPOCH).promises == (Promise(job="ns/gang", nodes=("a", "a")),)
-    assert memory.planned(plan, (), EPOCH + SECOND) == plan
+    assert memory.planned(plan, (), EMPTY, EPOCH + SECOND) == plan
     assert memory.known(EPOCH + SECOND).promises == ()
+
+
+@pytest.mark.parametrize(
+    ("least", "sent"),
+    [(1, ["p1"]), (3, ["p0", "p1"])],
+    ids=["it pauses by itself, and keeps its room", "its gang needs it by now, and goes as one"],
+)
+def test_a_pod_of_a_job_that_room_was_made_for(least: int, sent: list[str]) -> None:
+    """Its siblings take what was made for them."""
+    order = gang("p0", job="gang")
+    memory = remembering(order)
+    memory.planned(Plan(), (Promise(job="gang", nodes=("a", "b", "c")),), EMPTY, EPOCH)
+    memory.took_bind(told(order, 0, Result.FORBIDDEN, why="a policy says no"), EPOCH)
+    assert memory.known(EPOCH).held_pods == {}
+    binds = tuple(gang(name, job="gang").members[0].bind for name in ("p0", "p1"))
+    snapshot = cluster([node("a")], [queue("team")], [job("gang", "team", pods=3, least=least)])
+    rest = (Promise(job="gang", nodes=("c",)),)
+    plan = memory.planned(Plan(binds=binds), rest, snapshot, EPOCH)
+    assert [bind.task for bind in plan.binds] == [f"ns/{name}" for name in sent]
+    kept = ("a", "c") if len(sent) == 1 else ("c",)
+    assert memory.known(EPOCH).promises == (Promise(job="gang", nodes=kept),)
 
 
 def test_a_gang_that_is_being_prepared_is_not_prepared_a_second_time_beside_itself() -> None:

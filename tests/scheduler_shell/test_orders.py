@@ -17,8 +17,8 @@ from tests.scheduler.words import cluster, job, node, queue
 ON_A = [("a", [0]), ("a", [1])]
 
 
-def planned(*jobs: Job) -> list[tuple[str, list[str]]]:
-    """Bind every pod that waits; say what goes together."""
+def planned(*jobs: Job) -> list[tuple[list[str], bool]]:
+    """Bind every pod that waits; say what goes together, and what stands by itself."""
     snapshot = cluster([node("a")], [queue("team")], jobs)
     binds = tuple(
         Bind(task=task.id, job=one.id, node="a")
@@ -26,31 +26,35 @@ def planned(*jobs: Job) -> list[tuple[str, list[str]]]:
         for task in one.tasks
         if task.status is TaskStatus.PENDING
     )
-    return [(name, [bind.task for bind in found]) for name, found in together(Plan(binds=binds), snapshot)]
+    return [
+        ([bind.task for bind in found], alone) for _, found, alone in together(Plan(binds=binds), snapshot)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("made", "expected", "alone"),
     [
-        (job("one", "team"), [["one-0"]]),
-        (job("gang", "team", pods=3), [["gang-0", "gang-1", "gang-2"]]),
-        (job("elastic", "team", pods=3, least=1, on=ON_A[:1]), [["elastic-1"], ["elastic-2"]]),
-        (job("lost", "team", pods=4, on=ON_A), [["lost-2", "lost-3"]]),
-        (job("loose", "team", pods=3, least=1), [["loose-0"], ["loose-1"], ["loose-2"]]),
-        (job("starts", "team", pods=4, least=3), [["starts-0", "starts-1", "starts-2", "starts-3"]]),
+        (job("one", "team"), [["one-0"]], True),
+        (job("gang", "team", pods=3), [["gang-0", "gang-1", "gang-2"]], False),
+        (job("elastic", "team", pods=3, least=1, on=ON_A[:1]), [["elastic-1"], ["elastic-2"]], True),
+        (job("lost", "team", pods=4, on=ON_A), [["lost-2", "lost-3"]], False),
+        (job("last", "team", pods=3, on=ON_A), [["last-2"]], False),
+        (job("loose", "team", pods=3, least=1), [["loose-0"], ["loose-1"], ["loose-2"]], True),
+        (job("starts", "team", pods=4, least=3), [["starts-0", "starts-1", "starts-2", "starts-3"]], False),
     ],
     ids=[
         "a single pod goes alone",
         "a gang goes as one",
         "what a running job takes besides goes one by one",
         "the missing members of a gang go as one",
+        "so does the last one: the gang stands and falls with it",
         "a job whose every pod may run alone goes one by one",
         "a gang that starts goes as one with what it takes besides",
     ],
 )
-def test_binds_that_go_together(made: Job, expected: list[list[str]]) -> None:
+def test_binds_that_go_together(made: Job, expected: list[list[str]], alone: bool) -> None:
     """One order for what is sent together or not at all."""
-    assert [tasks for _, tasks in planned(made)] == expected
+    assert planned(made) == [(tasks, alone) for tasks in expected]
 
 
 def test_a_job_needs_the_sum_of_its_subgroups_or_as_many_as_it_says() -> None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from controller.scheduler.model import Job, TaskStatus
 from controller.scheduler.requests import Request
 from controller.scheduler.shell.grouping import Grouped, GroupView
 from controller.scheduler.shell.sight import (
@@ -69,10 +70,10 @@ def test_a_fraction_waits_with_that_reason_unless_fractions_are_on() -> None:
         job("whole", "q"),
     ]
     snapshot = cluster([node("a")], [queue("q")], jobs)
-    held, extra = hold_back(snapshot, {}, fractions=False)
+    held, extra = hold_back(snapshot, {}, {}, fractions=False)
     assert extra == {"half": FRACTIONS_ARE_OFF}
     assert [one.id for one in held.jobs if not one.ready] == ["half"]
-    assert hold_back(snapshot, {}, fractions=True) == (snapshot, {})
+    assert hold_back(snapshot, {}, {}, fractions=True) == (snapshot, {})
 
 
 def test_who_shares_a_card_already_is_no_victim_while_fractions_are_off() -> None:
@@ -84,7 +85,7 @@ def test_who_shares_a_card_already_is_no_victim_while_fractions_are_off() -> Non
     ]
     snapshot = cluster([node("a", 3)], [queue("q", 3)], [*pieces, job("waits", "q")])
     assert len(decide(snapshot).evictions) == 1, "one half moves to the other's card"
-    held, _ = hold_back(snapshot, {}, fractions=False)
+    held, _ = hold_back(snapshot, {}, {}, fractions=False)
     assert decide(held).evictions == ()
     assert {one.id: one.tasks[0].protected for one in held.jobs} == {
         "half": WOULD_NOT_COME_BACK,
@@ -97,9 +98,42 @@ def test_who_shares_a_card_already_is_no_victim_while_fractions_are_off() -> Non
 def test_a_job_that_failed_waits_with_the_reason_and_one_that_runs_is_not_touched() -> None:
     """Only who has something to place can be held back."""
     snapshot = cluster([node("a")], [queue("q")], [job("waits", "q"), job("runs", "q", on=[("a", [0])])])
-    held, extra = hold_back(snapshot, {"waits": "refused", "runs": "refused"}, fractions=False)
+    held, extra = hold_back(snapshot, {"waits": "refused", "runs": "refused"}, {}, fractions=False)
     assert extra == {"waits": "refused"}
     assert {one.id: one.ready for one in held.jobs} == {"waits": False, "runs": True}
+
+
+@pytest.mark.parametrize(
+    ("made", "refused", "gated", "waits"),
+    [
+        (job("loose", "q", pods=3, least=1), {"loose-1"}, {"loose-1"}, {}),
+        (job("grows", "q", pods=4, least=1, on=[("a", [0])]), {"grows-2"}, {"grows-2"}, {}),
+        (job("loose", "q", pods=2, least=1), {"loose-0", "loose-1"}, set(), {"loose": "refused"}),
+        (job("lone", "q"), {"lone-0"}, set(), {"lone": "refused"}),
+        (job("gang", "q", pods=3), {"gang-1"}, set(), {}),
+        (job("runs", "q", pods=2, least=1, on=[("a", [0]), ("a", [1])]), {"runs-0"}, set(), {}),
+    ],
+    ids=[
+        "its siblings go on",
+        "those of a job that runs, too",
+        "where all of them failed the job waits, and says why",
+        "so does a single pod",
+        "a gang needs it, and pauses as a job or not at all",
+        "whoever runs is not touched",
+    ],
+)
+def test_a_pod_that_failed_waits_by_itself(
+    made: Job, refused: set[str], gated: set[str], waits: dict[str, str]
+) -> None:
+    """One that is refused for ever must not hold back the others of its job."""
+    snapshot = cluster([node("a")], [queue("q")], [made])
+    held, extra = hold_back(snapshot, {}, dict.fromkeys(refused, "refused"), fractions=True)
+    (found,) = held.jobs
+    assert {task.id for task in found.tasks if task.status is TaskStatus.GATED} == gated
+    assert (extra, found.ready) == (waits, not waits)
+    placed = {bind.task for bind in decide(held).binds}
+    expected = {task.id for task in made.tasks if task.status is TaskStatus.PENDING} - gated
+    assert placed == (set() if waits else expected)
 
 
 def test_a_namespace_may_be_kept_to_its_queues() -> None:

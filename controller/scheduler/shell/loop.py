@@ -165,7 +165,7 @@ class Loop:
             warm = self._health.plan(
                 look.snapshot, lambda snapshot: run_cycle(snapshot, self._rules, self._ms()), self._rules
             )
-        plan = self._memory.planned(warm.plan, warm.promises, steady)
+        plan = self._memory.planned(warm.plan, warm.promises, look.snapshot, steady)
         self.seen = Seen(snapshot=look.snapshot, plan=plan)
         self._metrics.suspected.set(1 if verdict.suspected else 0)
         self._metrics.put_aside.set(len(verdict.aside))
@@ -186,7 +186,7 @@ class Loop:
         memory, pods = self._memory, look.pods
         tasks = tasks_of(look.snapshot)
         gangs: list[GangOrder] = []
-        for job_id, binds in together(plan, look.snapshot):
+        for job_id, binds, alone in together(plan, look.snapshot):
             group = job_id.rpartition("/")[2]
             members = tuple(
                 BindOrder(
@@ -195,7 +195,7 @@ class Loop:
                     node=look.nodes[bind.node],
                     health=look.healths.get(bind.node),
                     annotations=annotations_of(bind, tasks[bind.task], group),
-                    alone=len(binds) == 1,
+                    alone=alone,
                 )
                 for bind in binds
                 if bind.task in pods and bind.task in tasks and bind.node in look.nodes

@@ -15,7 +15,15 @@ from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
 from controller.scheduler.shell.effects import is_of_the_server
-from controller.scheduler.shell.orders import ON_NODES, GangOrder, VictimSet, held, is_whole, least
+from controller.scheduler.shell.orders import (
+    ON_NODES,
+    GangOrder,
+    VictimSet,
+    held,
+    is_whole,
+    least,
+    needs_more,
+)
 from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
 from controller.scheduler.shell.pauses import Pauses
 from controller.scheduler.shell.reported import Happened
@@ -50,6 +58,8 @@ class Memory:
         self._graces = graces
         self._assumed = Assumed()
         self._jobs = Pauses(BIND_PAUSES_S)
+        self._pods = Pauses(BIND_PAUSES_S)  # who stands by itself in its job
+        self._failed_pods: dict[str, tuple[str, str]] = {}  # its UID and its job
         self._victims = Pauses(VICTIM_PAUSES_S)
         self._busy = Pauses(BUSY_PAUSES_S)
         self._unanswered: dict[str, int] = {}
@@ -67,6 +77,13 @@ class Memory:
         """Take what the store shows by now."""
         self._assumed.settle(pods)
         self._unanswered = {task: tries for task, tries in self._unanswered.items() if task in pods}
+        if self._failed_pods:
+            self._failed_pods = {
+                task: held
+                for task, held in self._failed_pods.items()
+                if (pod := pods.get(task)) is not None and pod.metadata.uid == held[0]
+            }
+            self._pods.keep(self._failed_pods)
         self._gangs = {task: gang for task, gang in self._gangs.items() if self._assumed.holds(task)}
         self._unready = {
             task: one
@@ -89,26 +106,39 @@ class Memory:
                 for job, held in self._jobs.holding(now).items()
                 if job not in promised
             },
+            held_pods={
+                task: _held_back(held.why)
+                for task, held in self._pods.holding(now).items()
+                if self._failed_pods[task][1] not in promised
+            },
             reserved_for=self._reserved_for,
             promises=self._promises,
         )
 
-    def planned(self, plan: Plan, promises: tuple[Promise, ...], now: datetime) -> Plan:
-        """Keep what the plan says to the next cycle; give it without the binds of jobs that pause, which stay promised."""
+    def planned(self, plan: Plan, promises: tuple[Promise, ...], snapshot: Snapshot, now: datetime) -> Plan:
+        """Keep what the plan says to the next cycle; give it without the binds of whoever pauses, who keeps the room."""
         self._reserved_for = plan.reserved_for
-        paused = self._jobs.holding(now).keys()
+        jobs, pods = self._jobs.holding(now).keys(), self._paused_pods(snapshot, now)
+        sent = tuple(bind for bind in plan.binds if bind.job not in jobs and bind.task not in pods)
         unsent: dict[str, list[str]] = {}
         for bind in plan.binds:
-            if bind.job in paused:
+            if bind.job in jobs or bind.task in pods:
                 unsent.setdefault(bind.job, []).append(bind.node)
-        self._promises = tuple(promise for promise in promises if promise.job not in unsent) + tuple(
-            Promise(job=job, nodes=tuple(sorted(nodes))) for job, nodes in unsent.items()
-        )
+        for promise in promises:
+            if promise.job in unsent:
+                unsent[promise.job] += promise.nodes
+        kept = tuple(Promise(job=job, nodes=tuple(sorted(nodes))) for job, nodes in unsent.items())
+        self._promises = tuple(promise for promise in promises if promise.job not in unsent) + kept
         if not unsent:
             return plan
-        return msgspec.structs.replace(
-            plan, binds=tuple(bind for bind in plan.binds if bind.job not in unsent)
-        )
+        return msgspec.structs.replace(plan, binds=sent)
+
+    def _paused_pods(self, snapshot: Snapshot, now: datetime) -> frozenset[str]:
+        """Name the pods that pause by themselves, without those that their gang needs by now."""
+        pods = self._pods.holding(now)
+        of_pods = {self._failed_pods[task][1] for task in pods}
+        gangs = {job.id for job in snapshot.jobs if job.id in of_pods and needs_more(job)} if pods else set()
+        return frozenset(task for task in pods if self._failed_pods[task][1] not in gangs)
 
     # Binds
 
@@ -141,15 +171,25 @@ class Memory:
             self._assumed.sent(task, now)
             if outcome.order.alone:  # a gang's row of failures ends where it is whole
                 self._jobs.succeeded(outcome.job)
+                self._pods.succeeded(task)
             self._tell(outcome, "bound", now)
         elif answer.result in (Result.UNAVAILABLE, Result.CONFLICT):
             self._assumed.doubt(task, now)
-            self._jobs.failed(outcome.job, answer.why, now, answer.wait_s)
+            self._bind_failed(outcome, now)
         else:
             self._assumed.forget(task)
             if answer.result in _FAILED:
-                self._jobs.failed(outcome.job, answer.why, now, answer.wait_s)
+                self._bind_failed(outcome, now)
                 self._tell(outcome, "bind-failed", now)
+
+    def _bind_failed(self, outcome: Bound, now: datetime) -> None:
+        """Let the pod pause where it stands by itself, else the whole job."""
+        order, answer = outcome.order, outcome.answer
+        if order.alone:
+            self._failed_pods[order.bind.task] = (order.uid, outcome.job)
+            self._pods.failed(order.bind.task, answer.why, now, answer.wait_s)
+        else:
+            self._jobs.failed(outcome.job, answer.why, now, answer.wait_s)
 
     def doubtful(self, now: datetime) -> tuple[str, ...]:
         """Name the pods that have to be read."""
@@ -269,7 +309,7 @@ class Memory:
 
     def next_until(self, now: datetime) -> datetime | None:
         """Give when the next pause ends."""
-        times = (pauses.next_until(now) for pauses in (self._jobs, self._victims, self._busy))
+        times = (pauses.next_until(now) for pauses in (self._jobs, self._pods, self._victims, self._busy))
         return min((one for one in times if one is not None), default=None)
 
     def _tell(self, outcome: Bound, what: Literal["bound", "bind-failed"], now: datetime) -> None:

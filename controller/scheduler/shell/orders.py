@@ -20,7 +20,7 @@ from kube.types import Node, Pod
 
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One pod to bind: what was decided, with which annotations, and the objects that it was decided on. `alone`: no other
-    bind depends on it."""
+    pod depends on it, nor it on another."""
 
     bind: Bind
     pod: Pod
@@ -85,17 +85,22 @@ def held(job: Job) -> int:
     return sum(1 for task in job.tasks if task.status in HOLDING)
 
 
-def together(plan: Plan, snapshot: Snapshot) -> tuple[tuple[str, tuple[Bind, ...]], ...]:
-    """Part a plan's binds into those that are sent together, in the plan's order."""
+def needs_more(job: Job) -> bool:
+    """Tell whether a job needs several pods together and does not have them: then none of its pods is one by itself."""
+    return least(job.root) > 1 and not is_whole(job)
+
+
+def together(plan: Plan, snapshot: Snapshot) -> tuple[tuple[str, tuple[Bind, ...], bool], ...]:
+    """Part a plan's binds into those that are sent together, in the plan's order; True for a pod that stands by itself."""
     jobs = {job.id: job for job in snapshot.jobs}
     by_job: dict[str, list[Bind]] = {}
     for bind in plan.binds:
         by_job.setdefault(bind.job, []).append(bind)
-    found: list[tuple[str, tuple[Bind, ...]]] = []
+    found: list[tuple[str, tuple[Bind, ...], bool]] = []
     for job_id, binds in by_job.items():
         job = jobs.get(job_id)
-        is_gang = job is not None and len(binds) > 1 and least(job.root) > 1 and not is_whole(job)
-        found += [(job_id, tuple(binds))] if is_gang else [(job_id, (bind,)) for bind in binds]
+        is_gang = job is not None and needs_more(job)
+        found += [(job_id, tuple(binds), False)] if is_gang else [(job_id, (bind,), True) for bind in binds]
     return tuple(found)
 
 

@@ -20,6 +20,7 @@ from controller.scheduler.remembered import Remembered
 from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.grouping import GroupView
 from controller.scheduler.shell.health_watch import Verdict, narrowed, why_held_back
+from controller.scheduler.shell.orders import needs_more
 from controller.scheduler.shell.stores import Stores
 from controller.scheduler.snapshot import POD_GROUP, Objects, Options, build
 from kube.clock import Clock
@@ -37,12 +38,15 @@ QUEUES = "nodemend.dev/queues"
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process knows besides the stores. `held_back`: why a job must wait, by job."""
+    """What this process knows besides the stores. `held_back`: why a job must wait, by job; `held_pods`:
+    why a pod must that stands by itself in its job.
+    """
 
     binding: Mapping[str, Binding] = {}
     evicting: frozenset[str] = frozenset()
     protected: Mapping[str, str] = {}
     held_back: Mapping[str, str] = {}
+    held_pods: Mapping[str, str] = {}
     reserved_for: str = ""
     promises: tuple[Promise, ...] = ()
 
@@ -131,7 +135,7 @@ class Sight:
             **known.held_back,
             **not_their_queues(snapshot.jobs, stores.namespaces.snapshot()),
         }
-        snapshot, extra = hold_back(snapshot, held_back, fractions=config.enable_fractions)
+        snapshot, extra = hold_back(snapshot, held_back, known.held_pods, fractions=config.enable_fractions)
         return Look(
             snapshot=snapshot,
             problems=problems,
@@ -248,9 +252,11 @@ def not_their_queues(jobs: Iterable[Job], namespaces: Mapping[str, Namespace]) -
 
 
 def hold_back(
-    snapshot: Snapshot, held_back: Mapping[str, str], *, fractions: bool
+    snapshot: Snapshot, held_back: Mapping[str, str], held_pods: Mapping[str, str], *, fractions: bool
 ) -> tuple[Snapshot, Mapping[str, str]]:
     """Give the snapshot in which some jobs are not ready, and why: failures before, or fractions that are off.
+
+    A pod that must wait by itself is as if gated, and its siblings go on; where nobody else of its job waits, the job does.
 
     With fractions off, whoever shares a card already is nobody's victim: no consolidation could keep its promise to them.
     """
@@ -261,6 +267,8 @@ def hold_back(
         why = held_back.get(job.id, "")
         if not why and not fractions and _asks_for_a_fraction(job):
             why = FRACTIONS_ARE_OFF
+        if not why and held_pods:
+            job, why = _without_held(job, held_pods)
         if why and any(task.status is TaskStatus.PENDING for task in job.tasks):
             extra[job.id] = why
             jobs.append(msgspec.structs.replace(job, ready=False))
@@ -268,6 +276,23 @@ def hold_back(
             jobs.append(job)
     changed = any(one is not held for one, held in zip(jobs, snapshot.jobs, strict=True))
     return (msgspec.structs.replace(snapshot, jobs=tuple(jobs)) if changed else snapshot), extra
+
+
+def _without_held(job: Job, held: Mapping[str, str]) -> tuple[Job, str]:
+    """Give a job with the pods gated that must wait; or as it is, and why, where nobody else waits."""
+    waiting = [task.id for task in job.tasks if task.status is TaskStatus.PENDING]
+    whys = [held[task] for task in waiting if task in held]
+    if not whys or needs_more(job):
+        return job, ""
+    if len(whys) == len(waiting):
+        return job, whys[0]
+    tasks = (
+        msgspec.structs.replace(task, status=TaskStatus.GATED)
+        if task.status is TaskStatus.PENDING and task.id in held
+        else task
+        for task in job.tasks
+    )
+    return msgspec.structs.replace(job, tasks=tuple(tasks)), ""
 
 
 def _keeping_shares(job: Job) -> Job:
