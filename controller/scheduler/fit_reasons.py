@@ -1,8 +1,8 @@
 """Why no node takes a pod, counted over all nodes in kube-scheduler's phrasing. Pure.
 
-"0/5000 nodes are available: 4947 Insufficient nvidia.com/gpu, 41 GpuXidError, 12 Unknown." A node whose sick or Unknown
-cards would have been enough is counted under the condition's reason, not as too small: an operator can do something about
-that. Counting looks at every node, so it is done once for pods that are alike, and for so many kinds of pods in a cycle;
+"0/5000 nodes are available: 4947 Insufficient nvidia.com/gpu, 41 node(s) had a sick GPU: Xid48DoubleBitEcc, 12 node(s) had
+a GPU whose health is unknown (GpuXidError: AgentSilent)." A node whose sick or Unknown cards would have been enough is counted
+under what is ill, not as too small: an operator can do something about that. Counting looks at every node, so it is done once for pods that are alike, and for so many kinds of pods in a cycle;
 after that only what a node refuses for good is told apart.
 """
 
@@ -24,6 +24,8 @@ MOST_REASONS: Final = 8
 MOST_COUNTS: Final = 64
 """For how many kinds of pods every node is looked at in one cycle."""
 NO_ROOM: Final = "node(s) had no room"
+SICK_GPU: Final = "node(s) had a sick GPU"
+UNKNOWN_GPU: Final = "node(s) had a GPU whose health is unknown"
 
 Answer: TypeAlias = tuple[str, tuple[Reason, ...]]
 
@@ -83,13 +85,17 @@ def _queue_that_matters(task: TaskState) -> str:
 
 
 def _ill_parts(request: Request, node: NodeState) -> str | None:
-    """Give the reason of a node's sick or Unknown card, where its cards would be enough if they were well and free."""
+    """Name a node's sick or Unknown card, the worst, where its cards would be enough if they were well and free."""
     ill = [device.spec for device in node.devices if not device.open]
     asked = request.devices if request.is_shared else request.gpus
     if not ill or not asked or node.idle_gpus >= asked or node.idle_gpus + len(ill) < asked:
         return None
     worst = min(ill, key=lambda gpu: (gpu.health is not PartHealth.SICK, gpu.index))
-    return worst.why or (worst.health.value if worst.health is not PartHealth.HEALTHY else None)
+    if worst.health is PartHealth.SICK:
+        return f"{SICK_GPU}: {worst.why}" if worst.why else SICK_GPU
+    if worst.health is PartHealth.UNKNOWN:
+        return f"{UNKNOWN_GPU} ({worst.why})" if worst.why else UNKNOWN_GPU
+    return None
 
 
 def answer_of(counts: Counter[str], nodes: int) -> Answer:

@@ -10,8 +10,8 @@ from controller.scheduler.node_findings import (
     Seen,
     faults,
     rank,
+    unknown_class,
     unknown_of,
-    unknown_words,
     worst_first,
 )
 from controller.scheduler.nodes import Gpu, PartHealth
@@ -43,7 +43,7 @@ def cards_of(seen: Seen, now: datetime, rules: Rules = DEFAULT) -> tuple[Gpu, ..
     mib, model = _memory_mib(labels.get(GPU_MEMORY, "")), labels.get(GPU_PRODUCT, "")
     parts, strategy = _parts(seen), mig_strategy(seen)
     given = quantity.whole(node.status.allocatable.get(GPU_RESOURCE, "0"))
-    unknown = unknown_words(unknown_of(seen, now), GPU_CONDITIONS)
+    unknown = unknown_class(unknown_of(seen, now), GPU_CONDITIONS)
     found = faults(seen.health)
     whole = parts if strategy != "mixed" else tuple(part for part in parts if not part.mig)
     if strategy == "single" or not parts:

@@ -83,8 +83,14 @@ def _is_silent(seen: Seen, now: datetime) -> bool:
 
 def unknown_words(unknown: Mapping[str, str], conditions: Iterable[str]) -> str:
     """Say which of these classes is Unknown, "" = none."""
+    first = unknown_class(unknown, conditions)
+    return f"node(s) had Unknown {first}" if first else ""
+
+
+def unknown_class(unknown: Mapping[str, str], conditions: Iterable[str]) -> str:
+    """Name the first of these classes that is Unknown and why, "" = none."""
     first = next((name for name in sorted(conditions) if name in unknown), "")
-    return f"node(s) had Unknown {first}: {unknown[first]}" if first else ""
+    return f"{first}: {unknown[first]}" if first else ""
 
 
 class Effects:

@@ -119,7 +119,7 @@ def test_nodes_are_named_by_reason() -> None:
     start = found.index("NODES")
     assert sorted(found[start + 1 : start + 4]) == [
         "1 Insufficient nvidia.com/gpu: n3",
-        "1 Xid48DoubleBitEcc: n1",
+        "1 node(s) had a sick GPU: Xid48DoubleBitEcc: n1",
         "1 node(s) were unschedulable: n2",
     ]
     assert answer.row("  n1: GPU 3") == "n1: GPU 3 GPU-n1-3 is Sick: Xid48DoubleBitEcc, fenced"

@@ -17,7 +17,7 @@ from tests.cluster.kubelet_stage import KubeletStage, pause, standing
 
 GPUS = 8
 TEAM = 4
-FENCED = "1 Xid95UncontainedEcc"
+FENCED = "1 node(s) had a sick GPU: Xid95UncontainedEcc"
 FIRST_S = 20
 SLACK_S = (
     5.0  # the pause counts from the failure that condemned the node, the last pods may be bound after it

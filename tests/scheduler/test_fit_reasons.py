@@ -35,13 +35,38 @@ def test_reasons_are_counted_the_most_frequent_first() -> None:
 @pytest.mark.parametrize(
     ("node", "gpus", "text"),
     [
-        pytest.param(words.node("n", 2, sick={0: "GpuXidError"}), 2, "GpuXidError", id="a sick card"),
-        pytest.param(words.node("n", 2, unknown={1: ""}), 2, "Unknown", id="an Unknown card"),
         pytest.param(
-            words.node("n", 2, sick={1: "GpuEccFault"}, unknown={0: "AgentSilent"}),
+            words.node("n", 2, sick={0: "Xid167PcieFatalTimeout"}),
             2,
-            "GpuEccFault",
+            "node(s) had a sick GPU: Xid167PcieFatalTimeout",
+            id="a sick card",
+        ),
+        pytest.param(
+            words.node("n", 2, sick={0: ""}), 2, "node(s) had a sick GPU", id="a sick card without a reason"
+        ),
+        pytest.param(
+            words.node("n", 2, unknown={1: "GpuXidError: AgentSilent"}),
+            2,
+            "node(s) had a GPU whose health is unknown (GpuXidError: AgentSilent)",
+            id="an Unknown card",
+        ),
+        pytest.param(
+            words.node("n", 2, unknown={1: ""}),
+            2,
+            "node(s) had a GPU whose health is unknown",
+            id="an Unknown card without a reason",
+        ),
+        pytest.param(
+            words.node("n", 2, sick={1: "UncorrectableEcc"}, unknown={0: "GpuXidError: AgentSilent"}),
+            2,
+            "node(s) had a sick GPU: UncorrectableEcc",
             id="the worse",
+        ),
+        pytest.param(
+            words.node("n", 4, sick={1: "Xid48DoubleBitEcc", 3: "Xid95UncontainedEcc"}),
+            4,
+            "node(s) had a sick GPU: Xid48DoubleBitEcc",
+            id="the first of several",
         ),
         pytest.param(
             words.node("n", 2, sick={0: "GpuXidError"}),
