@@ -1,9 +1,10 @@
 """Why no node takes a pod, counted over all nodes in kube-scheduler's phrasing. Pure.
 
 "0/5000 nodes are available: 4947 Insufficient nvidia.com/gpu, 41 node(s) had a sick GPU: Xid48DoubleBitEcc, 12 node(s) had
-a GPU whose health is unknown (GpuXidError: AgentSilent)." A node whose sick or Unknown cards would have been enough is counted
-under what is ill, not as too small: an operator can do something about that. Counting looks at every node, so it is done once for pods that are alike, and for so many kinds of pods in a cycle;
-after that only what a node refuses for good is told apart.
+a GPU whose health is unknown (GpuXidError: AgentSilent)." A node whose sick or Unknown cards would have been enough is
+counted under what is ill, not as too small: an operator can do something about that. Counting looks at every node, so it is
+done once for pods that are alike, and for so many kinds of pods in a cycle; after that only what a node refuses for good is
+told apart.
 """
 
 from collections import Counter

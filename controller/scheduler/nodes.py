@@ -21,8 +21,8 @@ class Gpu(Value, frozen=True, kw_only=True):
     """One card. `memory_mib` is what pods may use: the card less the driver's reserve.
 
     SICK: out of the total, and what runs on it out of `allocated`. UNKNOWN: stays in both, takes nothing new. `why` is the
-    finding's reason, or which condition is Unknown and why. `offered` False: kubelet gives it to nobody any more, so it is fenced. `avoid`: a finding with effect
-    prefer-not stands on it: taken last.
+    finding's reason, or which condition is Unknown and why. `offered` False: kubelet gives it to nobody any more, so it is
+    fenced. `avoid`: a finding with effect prefer-not stands on it: taken last.
     """
 
     uuid: str
