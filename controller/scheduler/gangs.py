@@ -2,6 +2,7 @@
 
 A pod group is a tree of subgroups whose leaves are pod sets. A pod set has what it needs with `min_available` pods that hold
 or will hold a place; a subgroup with `min_sub_group` members that have what they need (all of them, where it says nothing).
+Pods that succeeded are done: by `gang_survives_success` the minimum that a PodSetState has is without them.
 Below its minimum a group grows in one piece, above it one member or pod at a time; it shrinks in the opposite order.
 Source: KAI Scheduler, api/podgroup_info and the plugins subgrouporder, taskorder, kubeflow and ray; kai.md 1.8.
 
@@ -47,13 +48,16 @@ def pod_sets(job: JobState, member: Member) -> Iterator[PodSetState]:
         yield from pod_sets(job, below)
 
 
-def needed(member: Member) -> int:
+def needed(group: SubGroup) -> int:
+    """Tell how many direct members make this subgroup complete."""
+    if group.min_sub_group is not None:
+        return group.min_sub_group
+    return len(group.groups) + len(group.pod_sets)
+
+
+def _needs(job: JobState, member: Member) -> int:
     """Tell how many pods, or direct members, make this member complete."""
-    if isinstance(member, PodSet):
-        return member.min_available
-    if member.min_sub_group is not None:
-        return member.min_sub_group
-    return len(member.groups) + len(member.pod_sets)
+    return job.pod_sets[member.name].min_available if isinstance(member, PodSet) else needed(member)
 
 
 def _held(pod_set: PodSetState, gone: Set[str]) -> int:
@@ -65,14 +69,14 @@ def _held(pod_set: PodSetState, gone: Set[str]) -> int:
 def _has(job: JobState, member: Member, gone: Set[str] = _NOBODY) -> int:
     if isinstance(member, PodSet):
         return _held(job.pod_sets[member.name], gone)
-    return sum(1 for below in members(member) if _has(job, below, gone) >= needed(below))
+    return sum(1 for below in members(member) if _has(job, below, gone) >= _needs(job, below))
 
 
 def in_order(job: JobState, some: Iterable[M], gone: Set[str] = _NOBODY) -> list[M]:
     """Sort members of one subgroup: those below their minimum, then the least filled, then those that need nothing."""
     found = list(some)
     if len(found) > 1:
-        found.sort(key=lambda member: _order_key(_has(job, member, gone), needed(member), member.name))
+        found.sort(key=lambda member: _order_key(_has(job, member, gone), _needs(job, member), member.name))
     return found
 
 
@@ -101,8 +105,9 @@ def _ready_pods(job: JobState, pod_set: PodSet) -> int:
 
 def _is_ready(job: JobState, member: Member) -> bool:
     if isinstance(member, PodSet):
-        least = member.min_available
-        return job.pod_sets[member.name].held >= least or _ready_pods(job, member) >= least
+        pod_set = job.pod_sets[member.name]
+        least = pod_set.min_available
+        return pod_set.held >= least or _ready_pods(job, member) >= least
     return sum(1 for below in members(member) if _is_ready(job, below)) >= needed(member)
 
 
@@ -208,7 +213,7 @@ def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
         return []
     chosen: list[TaskState] = []
     for member in ordered:
-        if _has(job, member) >= needed(member):
+        if _has(job, member) >= _needs(job, member):
             continue
         tasks = _grow(job, member, real)
         chosen.extend(tasks)
@@ -222,7 +227,7 @@ def _grow(job: JobState, member: Member, real: bool) -> list[TaskState]:
     if isinstance(member, SubGroup):
         return _grow_group(job, member, real)
     pod_set = job.pod_sets[member.name]
-    lacking = member.min_available - pod_set.held
+    lacking = pod_set.min_available - pod_set.held
     wanted = max(lacking, 1)
     # Status by status rather than by `may_be_placed`: an elastic job comes by here once for each pod.
     pending, evicted = TaskStatus.PENDING, None if real else TaskStatus.RELEASING
@@ -293,7 +298,7 @@ def _shrink(job: JobState, member: Member, gone: Set[str]) -> list[TaskState]:
     if isinstance(member, SubGroup):
         return _shrink_group(job, member, gone)
     pod_set = job.pod_sets[member.name]
-    if _held(pod_set, gone) <= member.min_available:
+    if _held(pod_set, gone) <= pod_set.min_available:
         return []
     return _leaving(pod_set, gone)[:1]
 

@@ -35,7 +35,7 @@ class Ledger:
         self.nodes = loading.node_states(snapshot.nodes, rules)
         self.node_by_name = {node.name: node for node in self.nodes}
         self.queues, self.problems = queues.build(snapshot.queues)
-        self.jobs = loading.job_states(snapshot, self.queues)
+        self.jobs = loading.job_states(snapshot, self.queues, rules)
         self.tasks = {task.id: task for job in self.jobs.values() for task in job.tasks}
         self.others = [TaskState(spec, None) for spec in sorted(snapshot.others, key=lambda task: task.id)]
         self.changes: list[int] = []

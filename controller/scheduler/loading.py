@@ -14,6 +14,7 @@ from controller.scheduler.state import DeviceState, JobState, NodeState, PodSetS
 
 ON_NODE = HOLDING | {TaskStatus.RELEASING, TaskStatus.STUCK, TaskStatus.PIPELINED}
 HUNDRED_MIB = 100
+_THERE = ACTIVE_USED | {TaskStatus.PENDING, TaskStatus.GATED}
 
 
 def node_states(nodes: Iterable[Node], rules: Rules) -> list[NodeState]:
@@ -48,12 +49,14 @@ def _node_state(spec: Node, index: int, rules: Rules) -> NodeState:
     return node
 
 
-def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, JobState]:
+def job_states(snapshot: Snapshot, by_name: dict[str, QueueState], rules: Rules) -> dict[str, JobState]:
     """Make the jobs in order of id, with their pods in their order and their leaf subgroups by name."""
+    succeeded = TaskStatus.SUCCEEDED if rules.gang_survives_success else None
     jobs: dict[str, JobState] = {}
     for spec in sorted(snapshot.jobs, key=attrgetter("id")):
         job = JobState(spec, by_name.get(spec.queue))
         _add_pod_sets(job, spec.root)
+        some_done = False
         for task_spec in sorted(spec.tasks, key=_by_index) if len(spec.tasks) > 1 else spec.tasks:
             task = TaskState(task_spec, job)
             job.tasks.append(task)
@@ -64,6 +67,8 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
             pod_set.tasks.append(task)
             if task_spec.status in ACTIVE_USED:
                 pod_set.held += 1
+            elif task_spec.status is succeeded:
+                some_done = True
         # A pod of a subgroup that the tree lacks would be a second pod set.
         if len(job.tasks) == 1 and job.is_flat and len(job.pod_sets) == 1:
             (job.lone,) = job.pod_sets.values()
@@ -71,8 +76,23 @@ def job_states(snapshot: Snapshot, by_name: dict[str, QueueState]) -> dict[str, 
         for pod_set in job.pod_sets.values():
             if len(pod_set.tasks) > 1:
                 pod_set.tasks.sort(key=task_order.key)
+            if some_done:
+                pod_set.min_available = _least_beside_done(pod_set)
         jobs[job.id] = job
     return jobs
+
+
+def _least_beside_done(pod_set: PodSetState) -> int:
+    """Give how many pods have to run together where others of the set have succeeded.
+
+    Of a Job with 8 completions of which 3 are there no 8 pods will ever live again: the 5 others are all of the gang. But a
+    Job with more completions than it runs at a time goes on by its minimum, and whatever lives starts as one, so that no
+    success makes singles of a gang. Pods that end or failed are not there: their successors are waited for.
+    """
+    statuses = [task.status for task in pod_set.tasks]
+    done = statuses.count(TaskStatus.SUCCEEDED)
+    alive = sum(status in _THERE for status in statuses)
+    return max(pod_set.min_available - done, min(pod_set.min_available, alive))
 
 
 def _by_index(task: Task) -> tuple[int, str]:

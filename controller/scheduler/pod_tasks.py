@@ -48,7 +48,8 @@ def status_of(pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding 
     """
     phase, node, ends_at = pod.status.phase, pod.spec.node_name, pod.metadata.deletion_timestamp
     if phase in ("Succeeded", "Failed"):
-        return TaskStatus(phase)
+        # One that is deleted is done for nobody: it was evicted and ended in good order, or its gang is made anew.
+        return TaskStatus.FAILED if ends_at is not None else TaskStatus(phase)
     if ends_at is not None:
         if not node:
             return TaskStatus.FAILED

@@ -80,7 +80,9 @@ REASONS: dict[str, str] = {
     ),
     "terminating_frees_affinity": "a pod that ends no longer blocks anti-affinity (KAI issue 2115)",
     "gang_survives_success": (
-        "members that succeeded count as done, and a member lost besides still makes the gang stale (KAI issue 2022)"
+        "members that succeeded count as done: one lost besides is replaced beside the others, and until then the gang is"
+        " stale. KAI never calls such a gang stale (KAI issue 2022), and waits for as many living pods as at the start, which"
+        " a Job never makes again"
     ),
     "share_what_is_free": (
         "a shared pod takes a card that has room now before a fuller one whose room is still being released: KAI waits for"

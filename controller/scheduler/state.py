@@ -226,7 +226,10 @@ class TaskState:
 
 
 class PodSetState:
-    """A leaf subgroup and its pods. `held` = how many of them are ACTIVE_USED, kept by the ledger."""
+    """A leaf subgroup and its pods. `held` = how many of them are ACTIVE_USED, kept by the ledger.
+
+    `min_available` is the subgroup's own, or what is left of it beside pods that are done (`loading`).
+    """
 
     __slots__ = ("held", "min_available", "name", "tasks")
 

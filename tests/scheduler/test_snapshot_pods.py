@@ -65,6 +65,11 @@ AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
             id="it ends before it had a node",
         ),
         pytest.param(pod(meta=GROUP, status={"phase": "Succeeded"}), TaskStatus.SUCCEEDED, id="it is done"),
+        pytest.param(
+            pod(meta={**GROUP, "deletionTimestamp": AGO}, status={"phase": "Succeeded"}),
+            TaskStatus.FAILED,
+            id="it was evicted, and ended in good order",
+        ),
     ],
 )
 def test_where_a_pod_stands(given_pod: Pod, status: TaskStatus) -> None:
