@@ -13,7 +13,7 @@ from cli.cluster import Reading
 from cli.intent import unknown_node
 from cli.status import open_incidents, who_leads
 from cli.text import age
-from controller.assess import our_conditions
+from controller.assess import SCHEDULER_TYPES, shown_conditions
 from kube.nodehealth import HealthFinding, HealthPart, NodeHealth
 from kube.remediation import (
     CLOSED,
@@ -112,7 +112,7 @@ def explain_node(reading: Reading, name: str, judged: tuple[str, ...], now: date
         incidents=tuple(_incident(one) for one in shown),
         earlier=tuple(f"{r.metadata.name} ended as {r.status.phase.value}" for r in closed if r not in shown),
         judged=judged,
-        commands=_commands(name, health, shown),
+        commands=_commands(name, node, health, shown),
         not_read=reading.not_read,
     )
 
@@ -121,7 +121,7 @@ def _conditions(node: Node | None, health: NodeHealth | None) -> tuple[NodeCondi
     if node is None:
         return ()
     ready = node.condition("Ready")
-    return (*((ready,) if ready is not None else ()), *our_conditions(node, health))
+    return (*((ready,) if ready is not None else ()), *shown_conditions(node, health))
 
 
 def _cordon(node: Node | None) -> str:
@@ -195,7 +195,9 @@ def _incident(one: Remediation) -> Incident:
     )
 
 
-def _commands(name: str, health: NodeHealth | None, shown: Sequence[Remediation]) -> tuple[str, ...]:
+def _commands(
+    name: str, node: Node | None, health: NodeHealth | None, shown: Sequence[Remediation]
+) -> tuple[str, ...]:
     """Name what a person can do from here, the most likely first."""
     words: list[str] = []
     for one in shown:
@@ -210,6 +212,8 @@ def _commands(name: str, health: NodeHealth | None, shown: Sequence[Remediation]
         words += [f"kubectl -n nodemend-repairs logs job/{job}" for job in running]
     reasons = {f.reason for one in shown for f in one.spec.evidence}
     reasons |= {f.reason for f in health.status.findings} if health else set()
+    said = node.status.conditions if node else ()
+    reasons |= {c.reason for c in said if c.type in SCHEDULER_TYPES and c.status == "True"}
     words += [f"kubectl nodemend runbook {reason}" for reason in sorted(reasons)]
     words += [f"kubectl get remediation {one.metadata.name} -o yaml" for one in shown]
     words.append(f"kubectl get nodehealth {name} -o yaml")

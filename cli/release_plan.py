@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from controller import node_patch
-from controller.assess import CONDITION_TYPES, KUBERNETES_TYPES
+from controller.assess import CONDITION_TYPES, KUBERNETES_TYPES, SCHEDULER_TYPES
 from controller.gpu_clients import OFF
 from controller.incident import BadMark, Mark, read_mark
 from controller.ownership import why_not_act
@@ -25,7 +25,8 @@ from kube.remediation import QUARANTINE
 from kube.types import Node, ObjectMeta, Struct
 
 # The field managers under which our programs write conditions: the API server takes them from the user agent.
-_WRITERS = frozenset({"nodemend-agent", "nodemend-controller"})
+_WRITERS = frozenset({"nodemend-agent", "nodemend-controller", "nodemend-scheduler"})
+_OURS = CONDITION_TYPES | SCHEDULER_TYPES
 
 
 class ManagedFields(Struct, frozen=True, kw_only=True):
@@ -180,8 +181,8 @@ def _conditions(
     held = [c.type for c in node.status.conditions if c.type not in KUBERNETES_TYPES]
     proven = _published(node, health) | _written_by_us(node.metadata.managed_fields)
     if wanted.by_name:
-        proven |= CONDITION_TYPES
-    doubtful = tuple(kind for kind in held if kind in CONDITION_TYPES and kind not in proven)
+        proven |= _OURS
+    doubtful = tuple(kind for kind in held if kind in _OURS and kind not in proven)
     return tuple(kind for kind in held if kind in proven), doubtful
 
 

@@ -16,7 +16,8 @@ from controller.scheduler.grouper.spec import Terms
 from controller.scheduler.model import Snapshot
 from controller.scheduler.rules import DEFAULT, Rules
 from controller.scheduler.session import Session
-from controller.scheduler.snapshot import Options, build
+from controller.scheduler.shell.start_failures import put_aside, read_back
+from controller.scheduler.snapshot import Objects, Options, build
 from kube.api import Api
 from kube.scheduling import Queue
 
@@ -81,7 +82,7 @@ def view_of(
     """Group the pods of a reading and make its snapshot. `known`: owners that are not on the API server."""
     grouped = group_pods(api, reading, scheduler_name=look.scheduler_name, terms=look.terms, known=known)
     options = options_of(look)
-    snapshot, problems = build(grouped.objects, now, options, look.rules)
+    snapshot, problems = _build(grouped.objects, now, options, look.rules)
     said = [f"Pod {name}: {why}" for name, why in sorted(grouped.problems.items())]
     return View(
         reading=reading, grouped=grouped, snapshot=snapshot, options=options, problems=(*problems, *said)
@@ -99,7 +100,7 @@ def look_at_hardware(api: Api, look: Look, now: datetime) -> View:
     options = options_of(look)
     if look.pool is None:
         options = msgspec.structs.replace(options, pool_label=NO_LABEL)
-    snapshot, problems = build(reading.objects, now, options, look.rules)
+    snapshot, problems = _build(reading.objects, now, options, look.rules)
     return View(
         reading=reading,
         grouped=Grouped(objects=reading.objects),
@@ -107,6 +108,15 @@ def look_at_hardware(api: Api, look: Look, now: datetime) -> View:
         options=options,
         problems=problems,
     )
+
+
+def _build(
+    objects: Objects, now: datetime, options: Options, rules: Rules
+) -> tuple[Snapshot, tuple[str, ...]]:
+    """Make the snapshot, with the nodes put aside on which pods fail to start: the scheduler says so on the Nodes."""
+    snapshot, problems = build(objects, now, options, rules)
+    aside, probing = read_back(objects.nodes)
+    return put_aside(snapshot, aside, probing), problems
 
 
 def incomplete(view: View) -> tuple[str, ...]:

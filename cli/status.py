@@ -11,7 +11,7 @@ import msgspec
 
 from cli.cluster import Reading, by_name
 from cli.text import age
-from controller.assess import our_conditions
+from controller.assess import SCHEDULER_TYPES, our_conditions, shown_conditions
 from kube.nodehealth import NodeHealth
 from kube.policy import PoolStatus, RemediationPolicy
 from kube.remediation import CLOSED, QUARANTINE, Phase, Remediation
@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ill(self) -> tuple[NodeCondition, ...]:
         """Give the conditions that are not fine: ours that are not False, and a Ready that is not True."""
-        ours = our_conditions(self.node, self.health)
+        ours = shown_conditions(self.node, self.health)
         ready = self.node.condition("Ready")
         not_ready = [ready] if ready is not None and ready.status != "True" else []
         return (*not_ready, *(c for c in ours if c.status != "False"))
@@ -170,7 +170,14 @@ def _is_watched(
         or name in incidents
         or QUARANTINE in node.metadata.annotations
         or bool(our_conditions(node, None))
+        or bool(_starts_fail(node))
     )
+
+
+def _starts_fail(node: Node) -> str:
+    """Say what the scheduler says of pods that fail to start on a node now, "" = nothing."""
+    said = (c for c in node.status.conditions if c.type in SCHEDULER_TYPES and c.status == "True")
+    return next((c.message for c in said), "")
 
 
 def _node_row(seen: Seen, now: datetime) -> NodeRow | None:
@@ -192,7 +199,8 @@ def _node_row(seen: Seen, now: datetime) -> NodeRow | None:
     if node.spec.unschedulable:
         return msgspec.structs.replace(row, next="cordoned, not by nodemend")
     if conditions:
-        return msgspec.structs.replace(row, next="no incident is open")
+        only_starts = all(c.type in SCHEDULER_TYPES for c in ill) and _starts_fail(node)
+        return msgspec.structs.replace(row, next=only_starts or "no incident is open")
     if seen.health is None:
         return msgspec.structs.replace(row, next="no agent has reported")
     return None

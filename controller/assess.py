@@ -110,6 +110,14 @@ def our_conditions(node: Node, health: NodeHealth | None) -> list[NodeCondition]
     ]
 
 
+def shown_conditions(node: Node, health: NodeHealth | None) -> list[NodeCondition]:
+    """Give all that nodemend says of a Node: what its agent publishes, and what our scheduler says."""
+    return [
+        *our_conditions(node, health),
+        *(one for one in node.status.conditions if one.type in SCHEDULER_TYPES),
+    ]
+
+
 def why_not_usable(node: Node, health: NodeHealth | None) -> str:
     """Say why NodeHealth proves nothing about this Node; empty where it does."""
     if health is None:

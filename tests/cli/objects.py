@@ -45,6 +45,18 @@ def node(
     }
 
 
+PUT_ASIDE = (
+    "3 pods of 2 workloads failed to start (StartError); it takes no new pod until 2026-11-29T03:05:00Z"
+)
+
+
+def pods_fail(of: Mapping[str, Any], message: str = PUT_ASIDE, status: str = "True") -> dict[str, Any]:
+    """Give a Node of which the scheduler says that pods fail to start there."""
+    said = {**condition("PodStartFailing", status, "RepeatedStartFailures"), "message": message}
+    conditions = [*of["status"]["conditions"], said]
+    return {**of, "status": {**of["status"], "conditions": conditions}}
+
+
 def finding(
     reason: str = "Xid79FallenOffBus", *, severity: str = "Fault", line: str = KERNEL_LINE
 ) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import pytest
 from kube.api import Forbidden
 from tests.cli.objects import (
     KERNEL_LINE,
+    PUT_ASIDE,
     Cluster,
     condition,
     finding,
     health,
     lease,
     node,
+    pods_fail,
     policy,
     remediation,
 )
@@ -235,6 +237,15 @@ def test_a_healthy_node_has_a_short_story() -> None:
     assert answer.code == 0
     assert "FINDINGS\n  none\n" in answer.out
     assert "INCIDENT\n  none, now or before\n" in answer.out
+
+
+def test_pods_that_fail_to_start_are_told_with_their_run_book() -> None:
+    """The scheduler's condition stands among the agent's, and no incident is made up for it."""
+    cluster = Cluster().add(nodes=[pods_fail(node("gpu-1"))], healths=[health("gpu-1")], policies=[policy()])
+    answer = cluster.run("explain", "gpu-1")
+    assert answer.row("  PodStartFailing") == f"PodStartFailing True RepeatedStartFailures 5m0s {PUT_ASIDE}"
+    assert answer.row("  kubectl nodemend runbook") == "kubectl nodemend runbook RepeatedStartFailures"
+    assert answer.row("  none, now or before")
 
 
 def test_the_last_incident_is_told_when_none_is_open() -> None:

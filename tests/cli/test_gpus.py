@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from kube import paths
+from tests.cli.objects import PUT_ASIDE, pods_fail
 from tests.cli.scheduling_words import Pool, fault, health, lab, node, pod, queue, running
 
 FENCED = {"offered": False}
+ONE_POD = "3 pods of 2 workloads failed to start (StartError); it takes one pod at a time until one starts"
 HELD = {"held": True, "heldBy": "team/one"}
 
 ROWS = [
@@ -98,6 +100,24 @@ def test_why_a_node_takes_less_is_told_once() -> None:
     answer = pool.typed("gpus")
     assert answer.row("n1     node-out") == "n1 node-out cordoned"
     assert answer.row("8 GPUs") == "8 GPUs: 4 usable, 0 sick, 0 unknown; 4 free"
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "effect", "free"),
+    [
+        (PUT_ASIDE, "True", "n1 closed node(s) were put aside since starts failed there again and again", 4),
+        (ONE_POD, "True", "n1 one-pod-at-a-time node(s) took one pod at a time since starts failed", 8),
+        ("pods start on this node, or were not tried for long", "False", "", 8),
+    ],
+    ids=["put aside", "on probation", "as any other again"],
+)
+def test_a_node_on_which_pods_fail_to_start(message: str, status: str, effect: str, free: int) -> None:
+    """The scheduler says so on the Node, so its GPUs are not shown as free for anybody."""
+    pool = lab(nodes=[pods_fail(node("n1"), message, status), node("n2")])
+    answer = pool.typed("gpus")
+    said = " ".join(answer.out.split())
+    assert (effect in said, "starts failed" in said) == (True, bool(effect))
+    assert answer.row("8 GPUs") == f"8 GPUs: {free} usable, 0 sick, 0 unknown; {free} free"
 
 
 def test_it_needs_neither_queues_nor_an_agent() -> None:

@@ -163,9 +163,22 @@ CONDITIONS = [
         [],
         id="the controller turned it Unknown",
     ),
-    pytest.param([], None, {}, [], ["GpuXidError"], id="only its name is ours"),
     pytest.param(
-        [], None, {"by_name": True}, ["GpuXidError"], [], id="only its name is ours, and the user says so"
+        [AGENT, written_by("nodemend-scheduler", "PodStartFailing")],
+        None,
+        {},
+        ["GpuXidError", "FutureFault", "PodStartFailing"],
+        [],
+        id="the scheduler said that pods fail to start",
+    ),
+    pytest.param([], None, {}, [], ["GpuXidError", "PodStartFailing"], id="only their names are ours"),
+    pytest.param(
+        [],
+        None,
+        {"by_name": True},
+        ["GpuXidError", "PodStartFailing"],
+        [],
+        id="only their names are ours, and the user says so",
     ),
     pytest.param(
         [AGENT, written_by("their-detector", "GpuXidError")],
@@ -219,6 +232,7 @@ def test_whose_condition_it_is(
     raw["status"]["conditions"] += [
         {"type": "FutureFault", "status": "False"},
         {"type": "TheirFault", "status": "True"},
+        *({"type": kind, "status": "False"} for kind in ("PodStartFailing",) if kind in (*gone, *doubtful)),
     ]
     found = look(raw, report, **wanted)
     assert (list(found.conditions), list(found.doubtful)) == (gone, doubtful)

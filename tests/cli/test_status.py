@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from kube.api import Forbidden, NotFound, Unavailable
-from tests.cli.objects import Cluster, condition, finding, health, lease, node, policy, remediation
+from tests.cli.objects import (
+    PUT_ASIDE,
+    Cluster,
+    condition,
+    finding,
+    health,
+    lease,
+    node,
+    pods_fail,
+    policy,
+    remediation,
+)
 from tests.fakes import request_to
 
 FAULT = condition("GpuXidError", "True", "Xid79FallenOffBus")
@@ -71,6 +82,22 @@ NODE_ROWS = [
         },
         "gpu-1 GpuXidError=True (Xid79FallenOffBus) - 5m0s - no policy selects this node",
         id="a fault under no policy says so",
+    ),
+    pytest.param(
+        {"nodes": [pods_fail(node("gpu-1"))]},
+        f"gpu-1 PodStartFailing=True (RepeatedStartFailures) - 5m0s - {PUT_ASIDE}",
+        id="pods that fail to start, in the scheduler's words",
+    ),
+    pytest.param(
+        {"nodes": [pods_fail({**node("gpu-1"), "status": {"conditions": []}})], "healths": []},
+        f"gpu-1 PodStartFailing=True (RepeatedStartFailures) - 5m0s - {PUT_ASIDE}",
+        id="pods that fail to start on a node without an agent",
+    ),
+    pytest.param(
+        {"nodes": [pods_fail(node("gpu-1", fault=FAULT))], "policies": []},
+        "gpu-1 GpuXidError=True (Xid79FallenOffBus), PodStartFailing=True (RepeatedStartFailures) - 5m0s - "
+        "nothing is done without proof: GpuXidError is True but NodeHealth holds no standing finding for it",
+        id="pods that fail to start beside a fault",
     ),
     pytest.param(
         {"nodes": [node("gpu-1", ready="Unknown")]},

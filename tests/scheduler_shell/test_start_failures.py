@@ -22,6 +22,7 @@ from controller.scheduler.shell.start_failures import (
     StartFailures,
     condition_of,
     put_aside,
+    read_back,
 )
 from kube.types import Node, NodeCondition, ObjectMeta, Pod
 from tests.scheduler.words import bound, cluster, decide, evicted, job, node, queue
@@ -375,3 +376,47 @@ def test_a_pod_that_a_person_starts_there_ends_it() -> None:
     assert state(memory, 3) == ({"n1"}, set())
     memory.took((*THREE_OF_TWO, running("by-hand-gpu", at=minutes(3))), minutes(4))
     assert state(memory, 4) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    ("minute", "pool", "aside", "probing"),
+    [
+        pytest.param(1, POOL, {"n1"}, set(), id="put aside"),
+        pytest.param(11, POOL, set(), {"n1"}, id="on probation"),
+        pytest.param(1, ("n1", *POOL[5:]), {"n1"}, set(), id="in a small pool, one node at least"),
+    ],
+)
+def test_a_condition_says_to_others_what_the_scheduler_does(
+    minute: int, pool: tuple[str, ...], aside: set[str], probing: set[str]
+) -> None:
+    """Whoever reads the Node alone, as kubectl nodemend does, comes to the same nodes."""
+    memory = told(*THREE_OF_TWO)
+    said = condition_of(kube_node(), memory.findings(minutes(minute), pool)["n1"], NOW)
+    assert said is not None
+    held, probed = read_back([kube_node(said)])
+    assert (set(held), set(probed)) == (aside, probing)
+    assert (set(memory.aside(minutes(minute), pool)), set(memory.probing(minutes(minute), pool))) == (
+        aside,
+        probing,
+    )
+
+
+def test_a_condition_that_changes_nothing_reads_as_nothing() -> None:
+    """Beyond the cap a node takes pods all the same, and one that is well again says False."""
+    memory = StartFailures()
+    memory.took([one for name in ("n1", "n2", "n3") for one in _three_of_two_on(name)], NOW)
+    findings = memory.findings(minutes(1), POOL)
+    assert "takes pods all the same" in findings["n3"]
+    for why in (findings["n3"], ""):
+        ill = condition_of(kube_node(), findings["n1"], NOW)
+        assert ill is not None
+        said = condition_of(kube_node(ill), why, NOW)
+        assert said is not None
+        assert read_back([kube_node(said), kube_node()]) == ({}, frozenset())
+
+
+def _three_of_two_on(node_name: str) -> list[Pod]:
+    return [
+        turned_away(f"{node_name}-{number}", node_name, owner=f"{'ab'[number % 2]}-on-{node_name}x")
+        for number in range(3)
+    ]

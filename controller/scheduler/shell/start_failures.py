@@ -45,6 +45,8 @@ PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 CLOSED: Final = "node(s) were put aside since starts failed there again and again"
 ONE_AT_A_TIME: Final = "node(s) took one pod at a time since starts failed there again and again"
 
+_NO_NEW_POD: Final = "it takes no new pod until"
+_ONE_POD: Final = "it takes one pod at a time until one starts"
 _MOST_NODES: Final = 20_000
 _MOST_EVENTS: Final = 64
 _MOST_TEMPLATES: Final = 50_000
@@ -225,8 +227,8 @@ class StartFailures:
         if name not in kept:
             return f"it takes pods all the same, since {SHARE}% of the pool are put aside already"
         if now < trouble.until:
-            return f"it takes no new pod until {trouble.until:%Y-%m-%dT%H:%M:%SZ}"
-        return "it takes one pod at a time until one starts"
+            return f"{_NO_NEW_POD} {trouble.until:%Y-%m-%dT%H:%M:%SZ}"
+        return _ONE_POD
 
     def aside(self, now: datetime, pool: Collection[str]) -> Mapping[str, str]:
         """Give the nodes of the pool (names) that take no new pod now, and why."""
@@ -337,6 +339,16 @@ def _narrowed(node: Node, closed: Collection[str], probing: Collection[str]) -> 
     if node.name in probing:
         return msgspec.structs.replace(node, probe=ONE_AT_A_TIME, unseen=(*node.unseen, "probe"))
     return node
+
+
+def read_back(nodes: Iterable[KubeNode]) -> tuple[dict[str, str], frozenset[str]]:
+    """Give what Nodes' conditions say to whoever is not the scheduler: those put aside and why, and those on probation."""
+    failing = [
+        (node.metadata.name, held) for node in nodes if (held := node.condition(CONDITION)) is not None
+    ]
+    told = {name: held.message for name, held in failing if held.status == "True"}
+    aside = {name: message for name, message in told.items() if _NO_NEW_POD in message}
+    return aside, frozenset(name for name, message in told.items() if message.endswith(_ONE_POD))
 
 
 def condition_of(node: KubeNode, why: str, now: datetime) -> NodeCondition | None:
