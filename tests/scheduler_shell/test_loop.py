@@ -11,6 +11,7 @@ import pytest
 from controller.outcome import Result
 from controller.scheduler.shell.bell import Bell
 from controller.scheduler.shell.catching_up import CatchingUp
+from controller.scheduler.shell.foreign_binds import ForeignBinds
 from controller.scheduler.shell.loop import Loop
 from controller.scheduler.shell.metrics import Metrics
 from controller.scheduler.shell.outcomes import Bound
@@ -85,6 +86,7 @@ def looping(
         dispatch=cast(Any, answers or Answers()),
         reporter=cast(Any, None),
         metrics=Metrics(),
+        foreign=ForeignBinds(OURS, lambda _: None),
         rules=cast(Any, None),
         clock=clock,
         woken=woken or Bell(),

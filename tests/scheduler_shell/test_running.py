@@ -150,3 +150,19 @@ def test_a_dry_run_decides_and_writes_nothing_but_its_lease() -> None:
         wait_until(lambda: [one["task"] for one in it.page("plan")["binds"]] == [f"{NS}/p"], TIME_S)
         time.sleep(A_WHILE_S)
         assert {one.path.split("/")[-2] for one in it.api.writes()} <= {"leases", "nodemend-system"}
+
+
+def test_a_pod_that_somebody_else_bound_is_counted_and_our_own_are_not() -> None:
+    """As a second scheduler under another Lease would do it."""
+    with running() as it:
+        it.queue("q", 8)
+        it.node("a", 1)
+        it.pod("ours")
+        wait_until(it.bound("ours"), TIME_S)
+        it.pod("theirs")
+        wait_until(lambda: it.page("plan")["waits"] != [], TIME_S)
+        it.api.create(paths.binding(NS, "theirs"), {"metadata": {}, "target": {"name": "a"}})
+        wait_until(lambda: "nodemend_scheduler_foreign_binds_total 1.0" in it.page("metrics"), TIME_S)
+        time.sleep(A_WHILE_S)
+        assert "nodemend_scheduler_foreign_binds_total 1.0" in it.page("metrics")
+        assert it.binds() == ["ours", "theirs"]

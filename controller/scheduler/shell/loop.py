@@ -24,6 +24,7 @@ from controller.scheduler.rules import Rules
 from controller.scheduler.shell.bell import Bell
 from controller.scheduler.shell.dispatch import WORKERS, Dispatch
 from controller.scheduler.shell.effects import annotations_of
+from controller.scheduler.shell.foreign_binds import ForeignBinds
 from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.memory import Memory
 from controller.scheduler.shell.metrics import Metrics
@@ -74,6 +75,7 @@ class Loop:
         dispatch: Dispatch,
         reporter: Reporter,
         metrics: Metrics,
+        foreign: ForeignBinds,
         rules: Rules,
         clock: Clock,
         woken: Bell,
@@ -89,6 +91,7 @@ class Loop:
         self._dispatch = dispatch
         self._reporter = reporter
         self._metrics = metrics
+        self._foreign = foreign
         self._rules = rules
         self._clock = clock
         self._woken = woken
@@ -170,6 +173,7 @@ class Loop:
         self._metrics.suspected.set(1 if verdict.suspected else 0)
         self._metrics.put_aside.set(len(verdict.aside))
         if not self._dry_run:
+            self._foreign.look(look.snapshot, steady)
             self._order(plan, look, now, steady)
         self._metrics.show_plan(plan)
         self._metrics.unreadable.set(len(look.problems) + len(look.group_problems) + self._unreadable())
@@ -203,7 +207,9 @@ class Loop:
             if len(members) == len(binds):  # else a pod went meanwhile, and the next cycle sees it
                 gangs.append(GangOrder(job=job_id, members=members))
         memory.ordered(gangs, steady)
-        self._dispatch.bind([*gangs, *memory.to_prepare_again(steady)])
+        orders = [*gangs, *memory.to_prepare_again(steady)]
+        self._foreign.ordered(orders)
+        self._dispatch.bind(orders)
         uids = {task: pod.metadata.uid for task, pod in pods.items()}
         half = half_gangs(look.snapshot, pods, self._stores.pod_groups.snapshot())
         lost = memory.lost_gangs(half, look.snapshot, steady)
@@ -224,6 +230,7 @@ class Loop:
 
     def _take_one(self, outcome: Outcome, steady: datetime) -> None:
         if isinstance(outcome, Bound):
+            self._foreign.took_bind(outcome)
             self._memory.took_bind(outcome, steady)
             self._metrics.binds.labels(result=outcome.answer.result.value).inc()
             created = outcome.order.pod.metadata.creation_timestamp

@@ -35,6 +35,11 @@ class Metrics:
         self.binds = Counter(
             "nodemend_scheduler_binds_total", "Binds, by result.", ["result"], registry=self.registry
         )
+        self.foreign_binds = Counter(
+            "nodemend_scheduler_foreign_binds_total",
+            "Pods that waited for this scheduler and were bound by somebody else while it led.",
+            registry=self.registry,
+        )
         self.evictions = Counter(
             "nodemend_scheduler_evictions_total",
             "Evictions, by the action that decided them and result.",

@@ -19,6 +19,7 @@ from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.config import KAI_NAME, Config
 from controller.scheduler.shell.dispatch import EVICTORS, PREPARERS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
+from controller.scheduler.shell.foreign_binds import ForeignBinds
 from controller.scheduler.shell.grouping import Grouping
 from controller.scheduler.shell.health_watch import HealthWatch
 from controller.scheduler.shell.kai_watch import KaiWatch
@@ -161,6 +162,8 @@ class Scheduler:
             may_write=self._may_write,
             pool_label=config.pool_label,
         )
+        foreign = ForeignBinds(config.scheduler_name, self._metrics.foreign_binds.inc)
+        stores.pods.subscribe(foreign.see)
         self._loop = Loop(
             stores=stores,
             sight=sight,
@@ -169,6 +172,7 @@ class Scheduler:
             dispatch=self._dispatch,
             reporter=self._reporter,
             metrics=self._metrics,
+            foreign=foreign,
             rules=config.rules,
             clock=clock,
             woken=self._bell,
