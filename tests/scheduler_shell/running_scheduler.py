@@ -13,6 +13,7 @@ from controller.connections import Apis
 from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.runtime import Scheduler
 from kube import paths
+from kube.clock import SYSTEM, Clock
 from tests.fakes import FakeApi, wait_until
 
 NS = "team"
@@ -83,9 +84,14 @@ class Running:
         return [path.rpartition("/pods/")[2].removesuffix("/binding") for path in writes]
 
     def page(self, name: str) -> Any:
+        _, text = self.probe(name)
+        return text if name == "metrics" else msgspec.json.decode(text)
+
+    def probe(self, name: str) -> tuple[int, str]:
+        """Give a page's status and text."""
         with urllib3.PoolManager(retries=False, headers={"connection": "close"}) as http:
             answer = http.request("GET", f"http://127.0.0.1:{self._scheduler.port}/{name}", timeout=5)
-        return answer.data.decode() if name == "metrics" else msgspec.json.decode(answer.data)
+        return answer.status, answer.data.decode()
 
     def stop(self) -> None:
         self._stop.set()
@@ -93,8 +99,10 @@ class Running:
 
 
 @contextmanager
-def running(*, leads: bool = True, **settings: Any) -> Iterator[Running]:
-    """Run one until the block ends; it ends in order and in time."""
+def running(
+    *, leads: bool = True, another_leads: bool | None = None, clock: Clock = SYSTEM, **settings: Any
+) -> Iterator[Running]:
+    """Run one until the block ends; it ends in order and in time. Where it does not lead another one does, unless told."""
     api = FakeApi()
     config = msgspec.structs.replace(Config(), listen="127.0.0.1:0", **settings)
     stop = threading.Event()
@@ -102,10 +110,10 @@ def running(*, leads: bool = True, **settings: Any) -> Iterator[Running]:
     def connect(_config: Config, _guard: Callable[[], float]) -> Apis:
         return Apis(lease=api, reads=api, writes=api)
 
-    scheduler = Scheduler(config, on_lost=lambda why: pytest.fail(why), connect=connect)
+    scheduler = Scheduler(config, on_lost=lambda why: pytest.fail(why), connect=connect, clock=clock)
     thread = threading.Thread(target=scheduler.run, args=(stop,), daemon=True)
     lease = paths.lease("nodemend-system", "nodemend-scheduler")
-    if not leads:
+    if not leads if another_leads is None else another_leads:
         spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
         api.add(paths.leases("nodemend-system"), {"metadata": {"name": "nodemend-scheduler"}, "spec": spec})
     thread.start()

@@ -2,10 +2,13 @@
 
 import time
 
+import msgspec
 import pytest
 
+from controller.scheduler.shell.stores import STALE_AFTER_S
 from kube import paths
 from kube.api import Forbidden, TooManyRequests, Unavailable
+from kube.clock import SYSTEM
 from tests.fakes import request_to, wait_until
 from tests.scheduler_shell.running_scheduler import GROUPS, NS, annotations_of, running
 
@@ -141,15 +144,33 @@ def test_a_follower_reads_and_writes_nothing() -> None:
         assert it.api.writes() == []
 
 
-def test_a_dry_run_decides_and_writes_nothing_but_its_lease() -> None:
-    """What it would do is on its page."""
-    with running(dry_run=True) as it:
+@pytest.mark.parametrize("another_leads", [True, False], ids=["another one leads", "nobody leads"])
+def test_a_dry_run_decides_and_writes_nothing(another_leads: bool) -> None:
+    """Not even a Lease: who leads keeps it, and who comes to lead need not wait. What it would do is on its page."""
+    with running(leads=False, another_leads=another_leads, dry_run=True) as it:
         it.queue("q", 8)
         it.node("a")
         it.pod("p")
         wait_until(lambda: [one["task"] for one in it.page("plan")["binds"]] == [f"{NS}/p"], TIME_S)
         time.sleep(A_WHILE_S)
-        assert {one.path.split("/")[-2] for one in it.api.writes()} <= {"leases", "nodemend-system"}
+        assert it.api.writes() == []
+        assert "nodemend_leader 0.0" in it.page("metrics")
+        assert "nodemend_scheduler_foreign_binds_total 0.0" in it.page("metrics")
+
+
+def test_a_replica_that_hears_nothing_is_not_ready_and_is_not_restarted() -> None:
+    """After two minutes, as the loop stops deciding; ready again as soon as it hears. A restart would mend nothing."""
+    ahead_s = 0.0
+    clock = msgspec.structs.replace(SYSTEM, monotonic=lambda: time.monotonic() + ahead_s)
+    with running(leads=False, clock=clock) as it:
+        wait_until(lambda: it.probe("readyz") == (200, "ok\n"), TIME_S)
+        it.api.fail_next(lambda request: request.method in ("LIST", "WATCH"), Unavailable("deaf"), times=None)
+        ahead_s = STALE_AFTER_S - 5
+        assert it.probe("readyz") == (200, "ok\n")
+        ahead_s = STALE_AFTER_S + 1
+        status, why = it.probe("readyz")
+        assert (status, "the API server was not heard for 120 s about" in why) == (503, True)
+        assert it.probe("healthz") == (200, "ok\n")
 
 
 def test_a_pod_that_somebody_else_bound_is_counted_and_our_own_are_not() -> None:

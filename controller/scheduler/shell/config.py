@@ -70,6 +70,7 @@ class GracesSection(Section, frozen=True, kw_only=True):
 class Config(Section, frozen=True, kw_only=True):
     """Everything. `pool` is the value of `pool_label` on the nodes, queues and pod groups that this scheduler plans; "" =
     what lacks the label. `unseen`: whether GPU nodes that no agent ever reported take GPU pods; a policy may refuse besides.
+    `dry_run`: plan beside whoever leads, without an election and without a write.
     """
 
     listen: str = "0.0.0.0:9478"  # scraped and probed from outside the Pod

@@ -32,6 +32,7 @@ from controller.scheduler.shell.prebind_words import Settings
 from controller.scheduler.shell.report import Reporter
 from controller.scheduler.shell.sight import Sight
 from controller.scheduler.shell.stores import Stores, Watches
+from controller.scheduler.shell.unelected import Unelected
 from controller.server import Server
 from kube.clock import SYSTEM, Clock
 from kube.session import Session
@@ -64,7 +65,10 @@ def connect_all(config: Config, guard: Callable[[], float]) -> Apis:
 
 
 class Scheduler:
-    """One replica. `on_lost` is called when leadership is gone and must end the process."""
+    """One replica. `on_lost` is called when leadership is gone and must end the process.
+
+    A dry run plans beside whoever leads: it takes part in no election, and its write guard never opens.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Scheduler:
         self._watching_ends = threading.Event()
         guard = Election()
         self._apis = apis = connect(config, guard.write_budget)
-        self._election = election_for(config.leader, apis.lease, clock)
+        self._election = Unelected() if config.dry_run else election_for(config.leader, apis.lease, clock)
         guard.bind(self._election.write_budget)
         self._metrics = Metrics()
         self._metrics.leader.set(0)
@@ -183,7 +187,7 @@ class Scheduler:
             config.listen,
             self._metrics.registry,
             why_not_healthy=self._loop.why_not_healthy,
-            why_not_ready=lambda: stores.why_not_synced() or self._why_not_served(),
+            why_not_ready=self._why_not_ready,
             pages={
                 "/snapshot": lambda: msgspec.json.encode(self._loop.seen.snapshot),
                 "/plan": lambda: msgspec.json.encode(self._loop.seen.plan),
@@ -256,6 +260,16 @@ class Scheduler:
         is_known = stores.why_not_synced() is None and stores.why_not_fresh(self._clock.monotonic()) is None
         return is_known and not self._dry_run and self._may_write()
 
+    def _why_not_ready(self) -> str | None:
+        """Say why this replica could not take over now: it has not seen the cluster, or not for too long.
+
+        By the very rule by which a leader stops deciding, so that an outage of some seconds takes nobody out.
+        """
+        stores = self._stores
+        return (
+            stores.why_not_synced() or stores.why_not_fresh(self._clock.monotonic()) or self._why_not_served()
+        )
+
     def _is_calm(self) -> bool:
         return self._dispatch.quiet_s >= _CALM_S
 
@@ -271,7 +285,7 @@ class Scheduler:
     def _started(self) -> None:
         if self._kai is not None:
             self._kai.look_again()
-        self._metrics.leader.set(1)
+        self._metrics.leader.set(0 if self._dry_run else 1)
         self._leading.set()
         self.wake()
 
