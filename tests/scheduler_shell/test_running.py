@@ -171,6 +171,8 @@ def test_a_replica_that_hears_nothing_is_not_ready_and_is_not_restarted() -> Non
         status, why = it.probe("readyz")
         assert (status, "the API server was not heard for 120 s about" in why) == (503, True)
         assert it.probe("healthz") == (200, "ok\n")
+        it.api.bookmark()
+        wait_until(lambda: it.probe("readyz") == (200, "ok\n"), TIME_S)
 
 
 def test_a_pod_that_somebody_else_bound_is_counted_and_our_own_are_not() -> None:
