@@ -47,7 +47,8 @@ REASONS: dict[str, str] = {
         " quota on paper and whoever runs keeps everything (KAI issue 1833)"
     ),
     "victims_by_cost": (
-        "of all victim sets the cheapest is taken, not the first that works: KAI deletes an 8-GPU job for one GPU"
+        "of all victim sets the cheapest is taken, of equals that of the most over-served queue, not the first that works:"
+        " KAI deletes an 8-GPU job for one GPU"
     ),
     "test_after_subtraction": (
         "a victim's queue is held against its quota after the victim is gone: in KAI one big victim drops it far below"

@@ -8,8 +8,9 @@ one after the other until it does, and then those that can be spared, the most e
 from collections.abc import Callable
 from typing import Final
 
+from controller.scheduler.amounts import GPU
 from controller.scheduler.model import ACTIVE_USED
-from controller.scheduler.search.units import Prices, Unit, may_leave, newness, units_on
+from controller.scheduler.search.units import Over, Prices, Unit, may_leave, newness, units_on
 from controller.scheduler.session import Session
 from controller.scheduler.state import DeviceState, JobState, NodeState, TaskState
 
@@ -30,6 +31,10 @@ class Choice:
         self.rank = sum(unit.rank for unit in units)
         self.newness = min(newness(unit.job) for unit in units)
         self.version = node.version
+
+    def over(self, prices: Prices) -> Over:
+        """Say how the most over-served queue that loses something is served at the moment."""
+        return min([prices.over(unit.job, unit.amounts[GPU] > 0) for unit in self.units])
 
     @property
     def is_current(self) -> bool:
@@ -83,10 +88,12 @@ def choose(
 
 
 def candidates(prices: Prices, node: NodeState, may_go: Callable[[JobState], bool]) -> list[Unit]:
-    """List what may leave a node, the cheapest first."""
+    """List what may leave a node: the cheapest first, of equals what the most over-served queue has, then the newest job."""
     jobs = {task.job.id: task.job for task in node.tasks.values() if task.job is not None and may_leave(task)}
     units = [unit for job in jobs.values() if may_go(job) for unit in units_on(node, job, prices)]
     units.sort(key=lambda unit: unit.order)
+    if len({unit.job.spec.queue for unit in units}) > 1:
+        units.sort(key=lambda unit: (unit.rank, prices.over(unit.job, unit.amounts[GPU] > 0)))
     return units
 
 

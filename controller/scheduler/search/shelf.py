@@ -2,23 +2,44 @@
 
 Every node stands on the shelf with a lower bound of what it would cost; only those that come to the front are worked out
 exactly. A node that changes is put on the shelf anew, so jobs that are alike share one shelf and none looks at all nodes.
+How queues are served changes with every eviction: what comes to the front by an old value is put back by the present one.
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
+from controller.scheduler.amounts import GPU
 from controller.scheduler.search.budget import Budget
 from controller.scheduler.search.room_on_node import Choice, choose
-from controller.scheduler.search.units import Prices, Unit, may_leave, newness, weight
+from controller.scheduler.search.units import Over, Prices, Unit, may_leave, newness, weight
 from controller.scheduler.state import JobState, NodeState, TaskState
 
 MayGo: TypeAlias = Callable[[JobState], bool]
 Allowed: TypeAlias = Callable[[list[Unit]], bool]
 Takes: TypeAlias = Callable[[TaskState, NodeState], bool]
 
-_Entry: TypeAlias = tuple[int, int, int, int, Choice | None]
-"""Rank, newness, index of the node, which change of the node this is about, and what was worked out, None = a bound."""
+_Rank: TypeAlias = tuple[int, Over, int]
+
+
+class _Bound:
+    """Whose pods may leave a node that was not worked out yet: one job of each queue, and whether its pods have GPUs."""
+
+    __slots__ = ("jobs",)
+
+    def __init__(self, jobs: list[tuple[JobState, bool]]) -> None:
+        self.jobs = jobs
+
+    def over(self, prices: Prices) -> Over:
+        """Say how the most over-served of these queues is served at the moment."""
+        found = prices.over(*self.jobs[0])
+        for job, by_gpu in self.jobs[1:]:
+            found = min(found, prices.over(job, by_gpu))
+        return found
+
+
+_Entry: TypeAlias = tuple[int, Over, int, int, int, Choice | _Bound]
+"""Rank, how the queue is served, newness, index of the node, which change of the node this is about, what is there."""
 
 
 class Shelf:
@@ -48,7 +69,7 @@ class Shelf:
             self._age[node.index] = 0
             bound = self._bound(node)
             if bound is not None:
-                self._heap.append((*bound, node.index, 0, None))
+                self._heap.append((*bound[0], node.index, 0, bound[1]))
         heapify(self._heap)
         self._cursor = len(self._ledger.changes)
 
@@ -57,22 +78,26 @@ class Shelf:
         self._task = task
         self._refresh()
         while self._heap:
-            rank, new, index, age, choice = self._heap[0]
+            rank, over, new, index, age, choice = entry = self._heap[0]
             if age != self._age[index]:
                 heappop(self._heap)
                 continue
-            if choice is not None and choice.is_current and self._allowed(choice.units):
+            now = choice.over(self._prices)
+            if now > over:
+                heapreplace(self._heap, (rank, now, new, index, age, choice))
+                continue
+            if isinstance(choice, Choice) and choice.is_current and self._allowed(choice.units):
                 return choice
             heappop(self._heap)
             if not self._budget.spend():
-                heappush(self._heap, (rank, new, index, age, choice))
+                heappush(self._heap, entry)
                 return None
             node = self._ledger.nodes[index]
             found = choose(self._session, self._prices, task, node, self._may_go, self._allowed, self._takes)
             if found is not None:
                 # The search on the node has left its marks on versions, and none on the books.
                 found.renew()
-                heappush(self._heap, (found.rank, found.newness, index, age, found))
+                heappush(self._heap, (found.rank, found.over(self._prices), found.newness, index, age, found))
             self._cursor = len(self._ledger.changes)
         return None
 
@@ -91,16 +116,17 @@ class Shelf:
             self._age[index] += 1
             bound = self._bound(nodes[index])
             if bound is not None:
-                heappush(self._heap, (*bound, index, self._age[index], None))
+                heappush(self._heap, (*bound[0], index, self._age[index], bound[1]))
         self._cursor = len(changes)
 
-    def _bound(self, node: NodeState) -> tuple[int, int] | None:
+    def _bound(self, node: NodeState) -> tuple[_Rank, _Bound] | None:
         """Bound the cost from below: each GPU that is lacking costs what the cheapest on the node does; None = hopeless."""
         request = self._task.spec.request
         lacking = request.gpus - node.idle_gpus - node.releasing_gpus if request.gpus else 0
         cheapest: int | None = None
         newest = 0
         cards = 0
+        jobs: dict[tuple[str, bool], JobState] = {}
         for task in node.tasks.values():
             job = task.job
             if job is None or not may_leave(task) or not self._may_go(job):
@@ -109,10 +135,12 @@ class Shelf:
             lost = self._prices.seconds(job) * self._prices.factor(job)
             cost = 1000 * lost if lacking > 0 else lost * weight(task)
             newest = min(newest, newness(job))
+            jobs[job.spec.queue, task.amounts[GPU] > 0] = job
             if cheapest is None or cost < cheapest:
                 cheapest = cost
         if cheapest is None or cards < lacking:
             return None
         if self._session.fit.refusal(self._session.fit.of(self._task)[0], node) is not None:
             return None
-        return (cheapest * max(lacking, 1), newest)
+        found = _Bound([(job, by_gpu) for (_, by_gpu), job in jobs.items()])
+        return (cheapest * max(lacking, 1), found.over(self._prices), newest), found

@@ -8,23 +8,28 @@ The cost of a pod is its GPUs times the seconds of work that it loses. An interr
 Work counts since the last known checkpoint; where none is known, since the start but an hour at most, since whoever runs for
 longer without a checkpoint loses everything to the next failed GPU anyway. So between jobs without checkpoints fewer GPUs
 always cost less, and among as many the one that began last. A pod without a GPU counts one GPU for each 16 cores.
+
+What costs the same comes from the queue that is served most beyond its fair share, and in one queue from the newest job.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from controller.scheduler import gangs
-from controller.scheduler.amounts import Amounts
+from controller.scheduler.amounts import CPU, GPU, MEMORY, Amounts
 from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup, TaskStatus
 from controller.scheduler.session import Session
-from controller.scheduler.state import JobState, NodeState, TaskState
+from controller.scheduler.state import JobState, NodeState, QueueState, TaskState
 
 INTERRUPTION_S: Final = 3600
 UNKNOWN_CHECKPOINT_S: Final = 3600
 RESTART_S: Final = 900
 MOST_RESTARTS: Final = 4
 PRIORITY_BITS: Final = 6
+LIKE_BITS: Final = 5
+NO_SHARE: Final = 1 << 80
+Over: TypeAlias = tuple[int, ...]
 _SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -38,6 +43,9 @@ class Prices:
 
     def __init__(self, session: Session) -> None:
         self.now = session.snapshot.now
+        self._changes = session.ledger.changes
+        self._over: dict[tuple[str, bool], Over] = {}
+        self._over_at = 0
         self._seconds: dict[str, int] = {}
         levels: dict[str, set[int]] = {}
         for job in session.ledger.jobs.values():
@@ -59,6 +67,17 @@ class Prices:
     def factor(self, job: JobState) -> int:
         """Give the weight of the job's priority in its queue."""
         return self._factors.get((job.spec.queue, job.spec.priority), 1)
+
+    def over(self, job: JobState, by_gpu: bool) -> Over:
+        """Say how its queue is served at the moment (`over_service`)."""
+        if self._over_at != len(self._changes):
+            self._over_at = len(self._changes)
+            self._over.clear()
+        key = (job.spec.queue, by_gpu)
+        found = self._over.get(key)
+        if found is None:
+            found = self._over[key] = over_service(job.queue, by_gpu)
+        return found
 
     def unit(self, job: JobState, tasks: Iterable[TaskState], *, surplus: bool = False) -> "Unit":
         """Price pods of a job that leave together; without its surplus it goes on."""
@@ -85,8 +104,35 @@ class Unit:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Cheapest first, and of equals the newest job; pods of one job stay as they are."""
+        """Cheapest first, and of equals of one queue the newest job; pods of one job stay as they are."""
         return (self.rank, newness(self.job), self.job.id)
+
+
+def over_service(queue: QueueState | None, by_gpu: bool) -> Over:
+    """Say how far a queue is served beyond its fair share, for each queue from the root down: so two are compared where
+    their paths part. The smallest is the most over-served.
+
+    In GPUs, or for pods without any in CPU or memory, whichever is more. Who has no fair share comes first.
+    """
+    path = queue.path if queue is not None else ()
+    if by_gpu:
+        return tuple([-_beyond(state.allocated[GPU], state.fair_share[GPU]) for state in path])
+    return tuple(
+        [
+            -max(_beyond(state.allocated[resource], state.fair_share[resource]) for resource in (CPU, MEMORY))
+            for state in path
+        ]
+    )
+
+
+def _beyond(held: int, share: int) -> int:
+    """Give what is held in thousandths of a share, by its first bits alone: within some 5 % all are alike. That is as exact
+    as a fair share, and one eviction does not put all nodes of a queue in a new order."""
+    if share < 0:
+        return 0
+    beyond = held * 1000 // share if share else held
+    bits = max(beyond.bit_length() - LIKE_BITS, 0)
+    return (beyond >> bits << bits) + (0 if share or not held else NO_SHARE)
 
 
 def newness(job: JobState) -> int:
