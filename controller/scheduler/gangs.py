@@ -200,14 +200,30 @@ def tasks_to_place(session: Session, job: JobState, real: bool) -> list[TaskStat
     return chosen
 
 
-def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
+def other_tasks(job: JobState, without: Set[str]) -> list[TaskState]:
+    """Choose as `tasks_to_place` does for binding, but without these members; empty where the job needs one of them."""
+    return _grow_group(job, job.root, real=True, without=without)
+
+
+def path_to(group: SubGroup, name: str) -> tuple[str, ...]:
+    """Name the members on the way from a subgroup down to one below it, that one last; empty where there is none."""
+    for member in members(group):
+        if member.name == name:
+            return (name,)
+        below = path_to(member, name) if isinstance(member, SubGroup) else ()
+        if below:
+            return (member.name, *below)
+    return ()
+
+
+def _grow_group(job: JobState, group: SubGroup, real: bool, without: Set[str] = _NOBODY) -> list[TaskState]:
     if real and not _is_ready(job, group):
         return []
-    ordered = in_order(job, members(group))
+    ordered = [member for member in in_order(job, members(group)) if member.name not in without]
     lacking = needed(group) - _has(job, group)
     if lacking <= 0:
         for member in ordered:
-            tasks = _grow(job, member, real)
+            tasks = _grow(job, member, real, without)
             if tasks:
                 return tasks
         return []
@@ -215,17 +231,17 @@ def _grow_group(job: JobState, group: SubGroup, real: bool) -> list[TaskState]:
     for member in ordered:
         if _has(job, member) >= _needs(job, member):
             continue
-        tasks = _grow(job, member, real)
+        tasks = _grow(job, member, real, without)
         chosen.extend(tasks)
         lacking -= 1 if tasks else 0
         if not lacking:
             break
-    return chosen
+    return [] if without and lacking else chosen
 
 
-def _grow(job: JobState, member: Member, real: bool) -> list[TaskState]:
+def _grow(job: JobState, member: Member, real: bool, without: Set[str]) -> list[TaskState]:
     if isinstance(member, SubGroup):
-        return _grow_group(job, member, real)
+        return _grow_group(job, member, real, without)
     pod_set = job.pod_sets[member.name]
     lacking = pod_set.min_available - pod_set.held
     wanted = max(lacking, 1)

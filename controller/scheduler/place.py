@@ -3,10 +3,14 @@
 A try goes down the tree of subgroups with the nodes that each may use (`topology`), and takes for every pod the best node
 that has room now or, failing that, will have room when what is being released is gone (then the pod is pipelined). In a
 trial (`real` False) everything is pipelined, and an evicted pod that comes back to its own place is simply not evicted.
+
+A job may have subgroups that it does not need all, or not at once. Where one finds no room KAI stops; by `other_subgroups`
+the choice is made again without it, and, should that fail too, without the first that it chose.
 Source: KAI Scheduler, actions/common/allocate.go and gpu_sharing; kai.md 2.2.
 """
 
 from itertools import chain
+from typing import Final
 
 from controller.scheduler import capacity, counting, explain, gangs, job_order, topology
 from controller.scheduler.amounts import NOTHING, plus
@@ -14,6 +18,10 @@ from controller.scheduler.model import PodSet, SubGroup, TaskStatus
 from controller.scheduler.requests import Request
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet, NodeState, TaskState
+
+MOST_CHOICES: Final = 32
+"""How many choices of subgroups are tried for one job at a time."""
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
 def place_job(
@@ -29,19 +37,77 @@ def place_job(
     """
     if tasks is None:
         tasks = gangs.tasks_to_place(session, job, real)
+        if real and may_choose(session, job):
+            return _place_some(session, job, tasks, only)
+    return _place_these(session, job, tasks, real, only) is None
+
+
+def may_choose(session: Session, job: JobState) -> bool:
+    """Tell whether other subgroups of the job are tried where one finds no room."""
+    return not job.is_flat and session.rules.other_subgroups
+
+
+def _place_some(session: Session, job: JobState, tasks: list[TaskState], only: NodeSet | None) -> bool:
+    """Place the first choice of subgroups for which there is room; the wait speaks of the first of all that found none.
+
+    What found no room in this action is passed over from then on, so that a job that grows pod by pod does not try it anew
+    for each.
+    """
+    without = session.passed_over.get(job.id, _NOBODY) if only is None else _NOBODY
+    choices = [(without, gangs.other_tasks(job, without) if without else tasks)]
+    seen = {without}
+    wait = None
+    for _ in range(MOST_CHOICES):
+        if not choices:
+            break
+        without, tasks = choices.pop()
+        stuck = _place_these(session, job, tasks, True, only)
+        if wait is not None:
+            session.waits[job.id] = wait
+        wait = session.waits.get(job.id)
+        if stuck is None:
+            if only is None:
+                session.passed_over[job.id] = without
+            return True
+        for name in (tasks[0].spec.pod_set, stuck) if tasks else ():
+            other = _without(job, without, name)
+            if other is not None and other[0] not in seen:
+                seen.add(other[0])
+                choices.append(other)
+    return False
+
+
+def _without(
+    job: JobState, without: frozenset[str], name: str
+) -> tuple[frozenset[str], list[TaskState]] | None:
+    """Choose without a member, or the smallest around it that the job can do without; None where there is none."""
+    for passed in reversed(gangs.path_to(job.root, name)):
+        more = without | {passed}
+        tasks = gangs.other_tasks(job, more)
+        if tasks:
+            return more, tasks
+    return None
+
+
+def _place_these(
+    session: Session, job: JobState, tasks: list[TaskState], real: bool, only: NodeSet | None
+) -> str | None:
+    """Place these pods. None: all found room; else nothing changed, and the name of the member that found none."""
+    stuck: str | None = job.root.name
     if not tasks or job.queue is None:
-        return False
+        return stuck
     refusal = why_not_queue(session, job, tasks)
     if refusal is not None:
         if real:
             explain.wait_for_queue(session, job, *refusal)
-        return False
+        return stuck
     mark = session.ledger.mark()
     for nodes in chain((only,), session.fit.narrow.homes(job, only, not real)):
-        if _place_group(session, job, job.root, tasks, real, nodes):
-            return True
+        stuck = _place_group(session, job, job.root, tasks, real, nodes)
+        if stuck is None:
+            return None
         session.ledger.undo_to(mark)
-    return False
+    return stuck
 
 
 def why_not_queue(session: Session, job: JobState, tasks: list[TaskState]) -> tuple[str, str] | None:
@@ -66,30 +132,34 @@ def why_not_queue(session: Session, job: JobState, tasks: list[TaskState]) -> tu
 
 def _place_group(
     session: Session, job: JobState, group: SubGroup, tasks: list[TaskState], real: bool, only: NodeSet | None
-) -> bool:
+) -> str | None:
+    """Place pods of a subgroup. None: all found room; else the name of the member that found none, in the last try."""
     if not group.groups and len(group.pod_sets) == 1 and group.topology is None:
         return _place_pod_set(session, job, group.pod_sets[0], tasks, real, only)
     ledger = session.ledger
+    stuck: str | None = group.name
     for nodes in topology.node_sets(session, job, group, tasks, only):
         mark = ledger.mark()
-        if _place_members(session, job, group, tasks, real, nodes):
-            return True
+        stuck = _place_members(session, job, group, tasks, real, nodes)
+        if stuck is None:
+            return None
         ledger.undo_to(mark)
-    return False
+    return stuck
 
 
 def _place_members(
     session: Session, job: JobState, group: SubGroup, tasks: list[TaskState], real: bool, only: NodeSet | None
-) -> bool:
+) -> str | None:
+    stuck: str | None = None
     for below in gangs.in_order(job, group.groups):
         chosen = _of(job, below, tasks)
-        if chosen and not _place_group(session, job, below, chosen, real, only):
-            return False
+        if chosen and (stuck := _place_group(session, job, below, chosen, real, only)) is not None:
+            return stuck
     for pod_set in gangs.in_order(job, group.pod_sets):
         chosen = _of(job, pod_set, tasks)
-        if chosen and not _place_pod_set(session, job, pod_set, chosen, real, only):
-            return False
-    return True
+        if chosen and (stuck := _place_pod_set(session, job, pod_set, chosen, real, only)) is not None:
+            return stuck
+    return None
 
 
 def _of(job: JobState, member: gangs.Member, tasks: list[TaskState]) -> list[TaskState]:
@@ -99,16 +169,14 @@ def _of(job: JobState, member: gangs.Member, tasks: list[TaskState]) -> list[Tas
 
 def _place_pod_set(
     session: Session, job: JobState, pod_set: PodSet, tasks: list[TaskState], real: bool, only: NodeSet | None
-) -> bool:
-    if pod_set.topology is None:
-        return _place_tasks(session, job, tasks, real, only)
+) -> str | None:
     ledger = session.ledger
     for nodes in topology.node_sets(session, job, pod_set, tasks, only):
         mark = ledger.mark()
         if _place_tasks(session, job, tasks, real, nodes):
-            return True
+            return None
         ledger.undo_to(mark)
-    return False
+    return pod_set.name
 
 
 def _place_tasks(

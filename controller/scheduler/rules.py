@@ -35,6 +35,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ending_keeps_zones: bool = True
     believe_numa_report: bool = True
     domain_holds_each_pod: bool = True
+    other_subgroups: bool = True
+    beside_siblings: bool = True
 
 
 REASONS: dict[str, str] = {
@@ -82,8 +84,8 @@ REASONS: dict[str, str] = {
     "terminating_frees_affinity": "a pod that ends no longer blocks anti-affinity (KAI issue 2115)",
     "gang_survives_success": (
         "members that succeeded count as done: one lost besides is replaced beside the others, and until then the gang is"
-        " stale. KAI never calls such a gang stale (KAI issue 2022), and waits for as many living pods as at the start, which"
-        " a Job never makes again"
+        " stale. KAI never calls such a gang stale (KAI issue 2022), and waits for as many living pods as at the start,"
+        " which a Job never makes again"
     ),
     "share_what_is_free": (
         "a shared pod takes a card that has room now before a fuller one whose room is still being released: KAI waits for"
@@ -116,6 +118,14 @@ REASONS: dict[str, str] = {
     "domain_holds_each_pod": (
         "a topology domain is ruled out only where its pods cannot be held: KAI counts how many of the largest pod fit, so"
         " that one 8-GPU launcher and eight 1-GPU workers find no room in two idle nodes"
+    ),
+    "other_subgroups": (
+        "where a subgroup finds no room that its job could do without, others start or grow in its stead: KAI takes the"
+        " first in its order and stops there, so that one that fits nowhere holds up all"
+    ),
+    "beside_siblings": (
+        "of the domains of a preferred level those come first where the group has pods already, so that a lost member comes"
+        " back to the others: KAI does so at required levels only, and else takes the fullest"
     ),
 }
 

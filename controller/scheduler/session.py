@@ -26,6 +26,7 @@ class Session:
     None = there is no such Topology. `fit` says what a node refuses, `candidates` finds nodes for pods;
     `cycle.open_session` sets both. `gains`: by the id of a pod that is evicted, the job for which it goes. `reservation`:
     what is kept for the job that waits longest. `promised`: the jobs that were served first, as promised.
+    `passed_over`: by job id the subgroups that found no room while siblings did (`place`).
     `movable`: the only jobs that may lose pods to others, None = any (see `doubt`).
     """
 
@@ -46,4 +47,5 @@ class Session:
         self.gains: dict[str, str] = {}
         self.reservation: Reservation | None = None
         self.promised: list[str] = []
+        self.passed_over: dict[str, frozenset[str]] = {}
         self.movable: frozenset[str] | None = None

@@ -2,13 +2,16 @@
 
 Each try is the nodes of one domain that may hold all its pods: of the preferred level first and then wider ones up to the
 required level, on each level the fullest first, so that wide holes stay whole. A group of which pods run already stays in
-their domain of the required level. Inside a try, nodes are scored by the order of the preferred level's domains.
+their domain of the required level; by `beside_siblings` the domains where most of them are come first below that, and score
+best, so that a lost member's successor comes back to the others where it can.
+Inside a try, nodes are scored by the order of the preferred level's domains.
 Whether a domain may hold the pods is worked out from idle and releasing amounts. KAI counts how many of the largest pod each
 node takes where all pods ask for the same kinds of resources, else it compares sums; both may say no to what would fit. By
 `domain_holds_each_pod` the smallest pod is counted and sums are compared besides, shares of cards included, which only says
 yes too often: placing is exact. Source: KAI Scheduler, plugins/topology; kai.md 6.4.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
@@ -42,8 +45,13 @@ def node_sets(
     if isinstance(bounds, str):
         explain.wait_for_topology(session, job, bounds, len(tree.paths))
         return []
-    search = _Search(session, tree, tasks, only, *bounds)
-    held = _held_domain(job, group, search)
+    paths = _held_paths(job, group, tree)
+    required, preferred = bounds
+    beside: Counter[tuple[str, ...]] = Counter()
+    if preferred and session.rules.beside_siblings:
+        beside.update(path[:depth] for path in paths or () for depth in range(1, len(path) + 1))
+    search = _Search(session, tree, tasks, only, required, preferred, beside)
+    held = frozenset(path[:required] for path in paths) if required and paths is not None else None
     found = search.fitting(held)
     if not found:
         explain.wait_for_topology(session, job, search.why_none(held), len(tree.paths))
@@ -87,30 +95,19 @@ def _bounds(tree: DomainTree, constraint: TopologyConstraint) -> tuple[int, int 
     return required or 0, preferred
 
 
-def _held_domain(
-    job: JobState, group: SubGroup | PodSet, search: "_Search"
-) -> frozenset[tuple[str, ...]] | None:
-    """The required level's domains where pods of the group have their places; None where it has none or is free."""
-    if not search.required:
-        return None
+def _held_paths(job: JobState, group: SubGroup | PodSet, tree: DomainTree) -> list[tuple[str, ...]] | None:
+    """Where pods of the group have their places in the tree, one for each; None where none of them has one at all."""
     held = [
-        task
+        task.node.index
         for pod_set in gangs.pod_sets(job, group)
         for task in pod_set.tasks
         if task.status in ACTIVE_USED and task.node is not None
     ]
-    if not held:
-        return None
-    paths = search.tree.paths
-    return frozenset(
-        paths[task.node.index][: search.required]
-        for task in held
-        if task.node is not None and task.node.index in paths
-    )
+    return [tree.paths[index] for index in held if index in tree.paths] if held else None
 
 
 class _Search:
-    """One look at the domains for one list of tasks."""
+    """One look at the domains for one list of tasks. `beside`: how many pods of their group each domain has already."""
 
     def __init__(
         self,
@@ -120,7 +117,9 @@ class _Search:
         only: NodeSet | None,
         required: int,
         preferred: int | None,
+        beside: Counter[tuple[str, ...]],
     ) -> None:
+        self._beside = beside
         self.tree = tree
         self.required = required
         self._preferred = preferred
@@ -171,7 +170,7 @@ class _Search:
         outer = self._only
         key = ("topology", self.tree.name, *domain.path)
         if scores:
-            order = [each.name for each in self._level(self._preferred or 0)]
+            order = [each.name for each in self._preferred_last()]
             key += ("by", *order)
         elif outer is not None and outer.scores:
             scores = outer.scores
@@ -242,17 +241,19 @@ class _Search:
 
     def _sort(self, domain: Domain, deepest: int) -> None:
         self._order[domain.path] = sorted(
-            domain.children, key=lambda child: (-self._ratio(child), child.path)
+            domain.children, key=lambda child: (-self._beside[child.path], -self._ratio(child), child.path)
         )
         if domain.depth < deepest:
             for child in domain.children:
                 self._sort(child, deepest)
 
-    def _level(self, depth: int) -> list[Domain]:
-        return [each for each in _narrowest_first(self.start, self._order) if each.depth == depth]
+    def _preferred_last(self) -> list[Domain]:
+        """Give the domains of the preferred level, worst first: in a wide try the emptiest is good, the siblings' best."""
+        level = [each for each in _narrowest_first(self.start, self._order) if each.depth == self._preferred]
+        return sorted(level, key=lambda domain: self._beside[domain.path])
 
     def _scores(self) -> dict[int, int]:
-        level = self._level(self._preferred or 0)
+        level = self._preferred_last()
         return {
             index: 10 * place // len(level) for place, domain in enumerate(level, 1) for index in domain.nodes
         }

@@ -14,7 +14,7 @@ from controller.scheduler.domains import DomainTree
 from controller.scheduler.model import Job, PodSet, Snapshot, SubGroup, Task, TaskStatus, TopologyConstraint
 from controller.scheduler.nodes import Level, Node, Topology
 from controller.scheduler.requests import Request
-from controller.scheduler.rules import DEFAULT
+from controller.scheduler.rules import COMPATIBLE, DEFAULT
 from tests.scheduler.words import bound, card, cluster, job, node, queue
 
 LEVELS = Topology(
@@ -147,6 +147,48 @@ def test_a_group_stays_where_its_pods_are() -> None:
     gang = msgspec.structs.replace(first, root=SubGroup(pod_sets=(PodSet(min_available=1),), topology=RACK))
     plan = cycle.run_cycle(_snapshot([gang, _busy("a1x", 3)]), DEFAULT, actions=(allocate.run,))
     assert {name[:2] for name in bound(plan).values()} == {"b1"}
+
+
+def _left(on: Sequence[str], pods: int, constraint: TopologyConstraint) -> Job:
+    """A gang of pods of 2 GPUs that lost some; the others are on these nodes."""
+    at: dict[str, int] = {}
+    cards = []
+    for name in on:
+        at[name] = at.get(name, 0) + 2
+        cards.append((name, range(at[name] - 2, at[name])))
+    made = job("gang", "q", gpus=2, pods=pods, on=cards)
+    return msgspec.structs.replace(
+        made, root=SubGroup(pod_sets=(PodSet(min_available=pods),), topology=constraint)
+    )
+
+
+ZONE_AND_RACK = TopologyConstraint(topology="net", required="zone", preferred="rack")
+PREFER_ZONE = TopologyConstraint(topology="net", preferred="zone")
+
+FULL_A1 = [("a1x", 2), ("a1y", 4), ("b1x", 3)]
+TWO_EACH = [("a1y", 2), ("a2y", 4), ("b1x", 4)]
+BESIDE = [
+    ("to the rack of the others", _left(["a1x", "a1x"], 3, PREFER_RACK), [], ["a1"], ["b1"]),
+    ("to the rack where most are", _left(["a2x", "a1x", "a1x"], 4, PREFER_RACK), [], ["a1"], ["b1"]),
+    ("anywhere, if their zone is full", _left(["b1x"], 2, PREFER_RACK), [("b1x", 2), ("b1y", 4)], ["a1"], ["a1"]),
+    ("to another rack of the zone before another zone", _left(["a1x"], 2, PREFER_RACK), FULL_A1, ["a2"], ["b1"]),
+    ("inside the required zone", _left(["a2x"], 2, ZONE_AND_RACK), [("a1x", 2)], ["a2"], ["a1"]),
+    ("to the zone, where that is the level", _left(["a1x", "a1x"], 3, PREFER_ZONE), [], ["a1"], ["b1"]),
+    ("beside them first if not all fit", _left(["a1x"], 4, PREFER_RACK), TWO_EACH, ["a1", "a1", "a2"], ["a1", "a2", "a2"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gang", "full", "ours", "kais"), [row[1:] for row in BESIDE], ids=[row[0] for row in BESIDE]
+)
+def test_a_lost_member_comes_back_to_its_siblings_at_a_preferred_level(
+    gang: Job, full: list[tuple[str, int]], ours: list[str], kais: list[str]
+) -> None:
+    """As far as there is room; KAI takes the fullest domain, wherever the siblings are."""
+    busy = [job(f"busy-{on}", "q", gpus=gpus, on=[(on, range(4 - gpus, 4))]) for on, gpus in full]
+    for rules, where in ((DEFAULT, ours), (COMPATIBLE, kais)):
+        plan = cycle.run_cycle(_snapshot([gang, *busy]), rules, actions=(allocate.run,))
+        assert sorted(name[:2] for name in bound(plan).values()) == where, rules is DEFAULT
 
 
 def test_subgroups_each_have_their_own_domain_inside_the_wider_one() -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from controller.scheduler import explain, gangs, place, promises, reservation
 from controller.scheduler.job_order import JobsByQueue, is_pending
-from controller.scheduler.model import ACTIVE_USED, HOLDING
+from controller.scheduler.model import ACTIVE_USED, HOLDING, TaskStatus
 from controller.scheduler.plan import Wait
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, NodeSet
@@ -36,6 +36,7 @@ def run(session: Session) -> None:
             continue
         if reservation.placed(session, job):
             failed.forget()
+            session.passed_over.clear()
         if is_pending(job):
             queue.push(job)
 
@@ -114,7 +115,12 @@ class _Failed:
         if len(job.tasks) > 1 and any(task.status in ACTIVE_USED for task in job.tasks):
             return None
         found: list[object] = [job.root]
-        for task in gangs.tasks_to_place(self._session, job, real=True):
+        tasks = gangs.tasks_to_place(self._session, job, real=True)
+        if place.may_choose(self._session, job):
+            # Any of its pods may be the ones that are placed, as far as its queue lets it.
+            tasks = [task for task in job.tasks if task.status is TaskStatus.PENDING]
+            found.append(job.spec.queue)
+        for task in tasks:
             shape, is_dynamic = self._session.fit.of(task)
             request = task.spec.request
             if is_dynamic:
