@@ -5,7 +5,8 @@ waits others are evicted again, for ever if they take turns. By the rule `keep_p
 for and where (`Plan.promises`), moved victims included, and the next one (`Snapshot.promises`) serves them before all
 others, on those nodes. As long as victims still end, such a job is pipelined anew and so is promised the same again; what it
 claims, idle room included, is not free to others (`room`, `gpu_choice`). A promise ends when it is kept, or when it cannot
-be: limits and quotas are held against it as against any other placement.
+be: limits and quotas are held against it as against any other placement. From one leader to the next it stands on the pods
+that wait for that room (`shell.nominations`).
 
 What is not kept: the place of a moved victim whose replacement does not exist yet when the next cycle runs.
 """

@@ -272,8 +272,9 @@ def test_a_gang_with_a_bind_under_way_is_not_half() -> None:
 
 
 def test_what_a_plan_promises_is_told_to_the_next_snapshot() -> None:
-    """And nothing else of it is kept."""
+    """And nothing else of it is kept. Before the first plan it is not known, and what pods show counts."""
     memory = Memory(GracesSection())
+    assert memory.known(EPOCH).promises is None
     promises = (Promise(job="ns/g", nodes=("a",)),)
     memory.planned(Plan(reserved_for="ns/big"), promises, EMPTY, EPOCH)
     known = memory.known(EPOCH)
@@ -293,6 +294,7 @@ def test_a_job_that_room_was_made_for_keeps_it_while_it_pauses() -> None:
     for _ in range(2):
         sent = memory.planned(plan, (), EMPTY, EPOCH)
         assert [bind.task for bind in sent.binds] == ["ns/q"]
+        assert sent.promises == (Promise(job="ns/gang", nodes=("a", "a")),)
         assert memory.known(EPOCH).promises == (Promise(job="ns/gang", nodes=("a", "a")),)
     assert memory.planned(plan, (), EMPTY, EPOCH + SECOND) == plan
     assert memory.known(EPOCH + SECOND).promises == ()

@@ -4,21 +4,38 @@ import msgspec
 import pytest
 
 from controller.scheduler.model import Job, TaskStatus
+from controller.scheduler.plan import Promise
 from controller.scheduler.requests import Request
+from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.grouping import Grouped, GroupView
+from controller.scheduler.shell.health_watch import Verdict
 from controller.scheduler.shell.sight import (
     FRACTIONS_ARE_OFF,
     QUEUES,
     WOULD_NOT_COME_BACK,
+    Known,
     Members,
+    Sight,
     hold_back,
     not_their_queues,
 )
+from controller.scheduler.shell.stores import Stores
 from kube.types import Namespace, ObjectMeta
+from tests.fakes import EPOCH, FakeClock
 from tests.scheduler.words import cluster, decide, job, node, queue
 from tests.scheduler_shell.shell_words import OURS, keyed, waiting_pod
 
 HALF = Request(portion=500)
+
+
+OTHER = Promise(job="ns/other", nodes=("b",))
+
+
+class Decided:
+    """Groups of which one is decided: p's."""
+
+    def view(self) -> GroupView:
+        return view()
 
 
 def view(uid: str = "uid-p", sub_group: str = "") -> GroupView:
@@ -60,6 +77,26 @@ def test_pods_of_other_schedulers_are_left_as_they_are() -> None:
     theirs = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name="other"))
     (found,) = Members().grouped(keyed([theirs]), view(), OURS)
     assert found is theirs
+
+
+@pytest.mark.parametrize(
+    ("known", "promised"),
+    [
+        pytest.param(None, (Promise(job="ns/g", nodes=("a",)),), id="it planned nothing yet"),
+        pytest.param((), (), id="the last plan promised nothing"),
+        pytest.param((OTHER,), (OTHER,), id="the last plan's promises"),
+    ],
+)
+def test_who_begins_believes_what_pods_show(
+    known: tuple[Promise, ...] | None, promised: tuple[Promise, ...]
+) -> None:
+    """In the first cycle only, and by the groups that the grouper decided."""
+    pod = waiting_pod("p")
+    status = msgspec.structs.replace(pod.status, nominated_node_name="a")
+    stores = Stores(lambda: None, OURS)
+    stores.pods.replace([msgspec.structs.replace(pod, status=status)], "1", 0.0)
+    sight = Sight(stores, Decided(), Config(), FakeClock().clock)
+    assert sight.look(EPOCH, Known(promises=known), Verdict()).snapshot.promises == promised
 
 
 def test_a_fraction_waits_with_that_reason_unless_fractions_are_on() -> None:

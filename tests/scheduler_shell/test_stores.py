@@ -8,7 +8,7 @@ import pytest
 from controller.scheduler.shell.stores import STALE_AFTER_S, Stores
 from kube.scheduling import PodGroup
 from kube.store import Stored
-from kube.types import Node, NodeCondition, ObjectMeta, Pod, PodCondition
+from kube.types import Node, NodeCondition, ObjectMeta, Pod, PodCondition, SchedulingGate
 from tests.scheduler_shell.shell_words import OURS, ready_node, waiting_pod
 
 
@@ -75,8 +75,12 @@ def test_which_changes_of_a_node_wake(
     assert bell.asked() == 1
 
 
-def gate_lifted(pod: Pod) -> dict[str, object]:
+def nominated(pod: Pod) -> dict[str, object]:
     return {"status": msgspec.structs.replace(pod.status, nominated_node_name="b")}
+
+
+def gated(pod: Pod) -> dict[str, object]:
+    return {"spec": msgspec.structs.replace(pod.spec, scheduling_gates=(SchedulingGate(name="later"),))}
 
 
 def told_to_wait(pod: Pod) -> dict[str, object]:
@@ -94,8 +98,14 @@ def ended(pod: Pod) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("change", "wakes"),
-    [(told_to_wait, False), (bound, False), (gate_lifted, True), (ended, True)],
-    ids=["our own word that it waits", "it was bound", "it was nominated", "it ended"],
+    [(told_to_wait, False), (nominated, False), (bound, False), (gated, True), (ended, True)],
+    ids=[
+        "our own word that it waits",
+        "our own word for which node",
+        "it was bound",
+        "its gates changed",
+        "it ended",
+    ],
 )
 def test_which_changes_of_a_pod_wake(
     stores: Stores, bell: Bell, change: Callable[[Pod], dict[str, object]], wakes: bool

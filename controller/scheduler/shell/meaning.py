@@ -28,7 +28,7 @@ def meaning_of_spec(obj: Stored) -> object:
 def meaning_of_pod(pod: Pod, scheduler_name: str) -> object:
     """Give what of a pod can matter now: it waits for us, it ended, or it is about to; None = nothing does.
 
-    That it waits, which we write on it ourselves, is no news.
+    That it waits and for which node, which we write on it ourselves, is no news.
     """
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if meta.deletion_timestamp is not None or status.phase in ("Succeeded", "Failed"):
@@ -40,6 +40,5 @@ def meaning_of_pod(pod: Pod, scheduler_name: str) -> object:
         meta.labels,
         meta.annotations,
         spec.scheduling_gates,
-        status.nominated_node_name,
         status.resource_claim_statuses,
     )

@@ -1,6 +1,9 @@
 """What the loop knows from one cycle to the next, all of it lost at a restart without harm. Pure: every method takes `now`.
 
-A restart costs one early retry, and the promises of the last plan: what is bound, evicted and grouped stands in the API.
+A restart costs one early retry. What is bound, evicted and grouped stands in the API, and the last plan's promises do, too
+(`nominations`). Who held the reservation does not, and need not: what it had gathered is idle, nobody was evicted for it
+(whoever had others evicted has a promise), and the first cycle gives the reservation to the first job in line that finds no
+room, which is the same one, or one whose turn it is by now.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -68,7 +71,7 @@ class Memory:
         self._half: dict[str, datetime] = {}
         self._whole: set[str] = set()
         self._reserved_for = ""
-        self._promises: tuple[Promise, ...] = ()
+        self._promises: tuple[Promise, ...] | None = None
         self._happened: list[Happened] = []
 
     # Towards the snapshot
@@ -96,7 +99,7 @@ class Memory:
 
         A job that room was made for is not held back, or its room would go to others: its binds are kept back (`planned`).
         """
-        promised = {promise.job for promise in self._promises}
+        promised = {promise.job for promise in self._promises or ()}
         return Known(
             binding=self._assumed.bindings(),
             evicting=self._assumed.evicting_now(now),
@@ -131,7 +134,11 @@ class Memory:
         self._promises = tuple(promise for promise in promises if promise.job not in unsent) + kept
         if not unsent:
             return plan
-        return msgspec.structs.replace(plan, binds=sent)
+        return msgspec.structs.replace(
+            plan,
+            binds=sent,
+            promises=tuple(promise for promise in plan.promises if promise.job not in unsent) + kept,
+        )
 
     def _paused_pods(self, snapshot: Snapshot, now: datetime) -> frozenset[str]:
         """Name the pods that pause by themselves, without those that their gang needs by now."""

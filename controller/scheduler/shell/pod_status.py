@@ -1,4 +1,8 @@
-"""A waiting pod's condition PodScheduled, which kubectl describe and cluster-autoscaler read. Pure."""
+"""What a waiting pod says in its status: the condition PodScheduled and the node that is being emptied for it. Pure.
+
+kubectl and cluster-autoscaler read both. A patch holds only for the pod as it was read: what was bound meanwhile never says
+that it was not.
+"""
 
 from datetime import datetime
 from typing import Any, Final
@@ -18,8 +22,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 def condition_write(pod: Pod, message: str, now: datetime) -> Write | None:
     """Give the write that lets a pod say why it waits; None where it says so, or waits no more.
 
-    The patch holds only for the pod as it was read: what was bound meanwhile never says that it was not. A pod with
-    scheduling gates has the server's own condition.
+    A pod with scheduling gates has the server's own condition.
     """
     meta = pod.metadata
     if pod.spec.node_name or pod.spec.scheduling_gates or meta.deletion_timestamp is not None:
@@ -36,12 +39,22 @@ def condition_write(pod: Pod, message: str, now: datetime) -> Write | None:
     }
     if held is None or held.status != "False":
         wanted["lastTransitionTime"] = rfc3339(now)
+    return _write(pod, {"conditions": [wanted]}, PatchType.STRATEGIC)
+
+
+def nomination_write(pod: Pod, node: str) -> Write:
+    """Give the write that lets a waiting pod say on which node room is being made for it; "" takes it back."""
+    return _write(pod, {"nominatedNodeName": node or None}, PatchType.MERGE)
+
+
+def _write(pod: Pod, status: dict[str, Any], patch_type: PatchType) -> Write:
+    meta = pod.metadata
     return Write(
         kind=Kind.POD,
         key=key_of(meta),
         path=paths.pod_status(meta.namespace, meta.name),
-        body={"metadata": {"resourceVersion": meta.resource_version}, "status": {"conditions": [wanted]}},
-        patch_type=PatchType.STRATEGIC,
+        body={"metadata": {"resourceVersion": meta.resource_version}, "status": status},
+        patch_type=patch_type,
     )
 
 

@@ -1,12 +1,12 @@
 """What is to be written after a cycle: from a report and what the stores hold to the writes that differ. Pure.
 
-First the notes that the next cycles decide by (stale, started), then queues, then by turns groups and pods with their
+First the notes that next cycles decide by (stale, started, nominated), then queues, then by turns groups and pods with their
 Events. Where nothing changed since the last round, a job costs a few comparisons. Times are monotonic seconds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import datetime
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import is_
 from typing import Final
 
@@ -17,6 +17,7 @@ from controller.scheduler.shell import events
 from controller.scheduler.shell.events import Voice
 from controller.scheduler.shell.group_round import GroupRounds
 from controller.scheduler.shell.group_status import note_write
+from controller.scheduler.shell.nominations import Nominations
 from controller.scheduler.shell.pod_status import condition_write
 from controller.scheduler.shell.queue_status import QueueStatuses
 from controller.scheduler.shell.reported import Report
@@ -28,6 +29,8 @@ from kube.scheduling import PodGroup
 from kube.types import Pod
 
 MOST_WRITES: Final = 500
+MOST_NOMINATED: Final = 200
+"""In one round, so that a gang of thousands does not keep all others waiting for their word."""
 MOST_SAID: Final = 20_000
 SAY_AGAIN_S: Final = 3660.0
 """A little more than the hour for which a server keeps an Event, unless it was set up otherwise."""
@@ -59,6 +62,7 @@ class Rounds:
         self._words = SteadyWords()
         self._queues = QueueStatuses()
         self._groups = GroupRounds(pool_label)
+        self._nominations = Nominations(voice.scheduler)
         self._report: Report | None = None
         self._jobs: dict[str, Job] = {}
         self._done: dict[str, _Done] = {}
@@ -74,14 +78,18 @@ class Rounds:
             self._report = report
             self._jobs = {job.id: job for job in report.snapshot.jobs}
         told = self._words.update(report, moment.at)
-        first, groups, pods = (RoundWrites(self._allows) for _ in range(3))
+        first, groups = RoundWrites(self._allows), RoundWrites(self._allows)
         notes = self._groups.notes(report, self._jobs, held.groups, started, moment)
         first.extend(note_write(held.groups[key], note) for key, note in notes.items())
+        nominated = self._nominate(report, held, moment, first)
         queue_writes, due = self._queues.writes(report, held.queues, moment.now, moment.at)
         first.extend(queue_writes)
         first.due(due)
         first.due(self._words.due_at)
-        # What is noted now changes the group, and no patch of what was read before would hold.
+        # What is noted now changes the object, and no patch of what was read before would hold.
+        pods = RoundWrites(
+            lambda one: not (one.kind is Kind.POD and one.key in nominated) and self._allows(one)
+        )
         others = (
             {key: group for key, group in held.groups.items() if key not in notes} if notes else held.groups
         )
@@ -90,7 +98,7 @@ class Rounds:
         self._tell_strays(report, held, moment, pods)
         self._forget(told, moment)
         dues = [one.due_at for one in (first, groups, pods) if one.due_at is not None]
-        dues += [moment.at] if notes else []
+        dues += [moment.at] if notes or nominated else []
         turns = chain.from_iterable(zip_longest(groups.found, pods.found))
         return [*first.found, *(one for one in turns if one is not None)], min(dues, default=None)
 
@@ -113,6 +121,14 @@ class Rounds:
     def _allows(self, write: Write) -> bool:
         recent = self._recent.get((write.kind, write.key))
         return (recent is None or recent[1].body != write.body) and self._may(write)
+
+    def _nominate(self, report: Report, held: Held, moment: Moment, writes: RoundWrites) -> Set[str]:
+        """Add what pods are to show that room is made for; give their names."""
+        wanted = self._nominations.writes(report, self._jobs, held.pods)
+        found = {write.key for write in islice(filter(writes.add, wanted), MOST_NOMINATED)}
+        if next(wanted, None) is not None:
+            writes.due(moment.at)
+        return found
 
     def _tell_jobs(
         self, report: Report, told: Mapping[str, Told], held: Held, moment: Moment, writes: RoundWrites

@@ -20,6 +20,7 @@ from controller.scheduler.remembered import Remembered
 from controller.scheduler.shell.config import Config
 from controller.scheduler.shell.grouping import GroupView
 from controller.scheduler.shell.health_watch import Verdict, narrowed, why_held_back
+from controller.scheduler.shell.nominations import Beginning, shown
 from controller.scheduler.shell.orders import needs_more
 from controller.scheduler.shell.stores import Stores
 from controller.scheduler.snapshot import POD_GROUP, Objects, Options, build
@@ -40,6 +41,8 @@ QUEUES = "nodemend.dev/queues"
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What this process knows besides the stores. `held_back`: why a job must wait, by job; `held_pods`:
     why a pod must that stands by itself in its job.
+
+    `promises` None = it planned nothing yet: what pods show counts (`nominations`).
     """
 
     binding: Mapping[str, Binding] = {}
@@ -48,7 +51,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     held_back: Mapping[str, str] = {}
     held_pods: Mapping[str, str] = {}
     reserved_for: str = ""
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[Promise, ...] | None = ()
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +93,7 @@ class Sight:
         stores.leases.subscribe(self._renewals.see)
         self._members = Members()
         self._remembered = Remembered()
+        self._beginning = Beginning(config.scheduler_name)
 
     def why_not_look(self) -> str | None:
         """Say why the stores cannot be trusted now, or nothing may be planned."""
@@ -97,6 +101,9 @@ class Sight:
             self._stores.why_not_synced()
             or self._stores.why_not_fresh(self._clock.monotonic())
             or self._why_not()
+            or self._beginning.why_not(
+                self._stores.pods.snapshot(), self._groups.view(), self._clock.monotonic()
+            )
         )
 
     def look(self, now: datetime, known: Known, verdict: Verdict) -> Look:
@@ -127,7 +134,7 @@ class Sight:
             ),
         )
         snapshot, problems = build(
-            objects, now, self._options(known, verdict), config.rules, self._remembered
+            objects, now, self._options(known, verdict, objects.pods), config.rules, self._remembered
         )
         snapshot = narrowed(snapshot, verdict)
         held_back = {
@@ -153,8 +160,8 @@ class Sight:
             for name, lease in self._stores.leases.snapshot().items()
         }
 
-    def _options(self, known: Known, verdict: Verdict) -> Options:
-        config = self._config
+    def _options(self, known: Known, verdict: Verdict, pods: tuple[Pod, ...]) -> Options:
+        config, promises = self._config, known.promises
         return Options(
             settings=config.settings(),
             scheduler_name=config.scheduler_name,
@@ -166,7 +173,7 @@ class Sight:
             unseen=verdict.unseen,
             suspected=verdict.suspected,
             reserved_for=known.reserved_for,
-            promises=known.promises,
+            promises=shown(pods, config.scheduler_name) if promises is None else promises,
         )
 
 
