@@ -9,6 +9,7 @@ import pytest
 from controller.scheduler.model import Job, PodSet, Snapshot, SubGroup, Task, TaskStatus
 from controller.scheduler.requests import Request
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
+from tests.scheduler.after import after
 from tests.scheduler.words import NOW, bound, card, cluster, decide, evicted, node, queue
 
 LETTERS = {
@@ -118,3 +119,17 @@ def test_a_gang_with_done_members_is_stale_until_the_lost_one_is_back(pods: str,
     since = NOW - timedelta(minutes=5)
     plan = decide(_world(_gang({"": pods}, _flat(8), stale_since=since), free=0))
     assert len(evicted(plan)) == (pods.count("r") if stale else 0)
+
+
+def test_what_is_left_of_a_gang_goes_and_comes_as_one() -> None:
+    """No room for the one that was lost: the others go after their grace, and all five come back in one cycle."""
+    since = NOW - timedelta(minutes=5)
+    gang = _gang({"": "dddrrrrfp"}, _flat(8), stale_since=since)
+    snapshot = _world(gang, free=0)
+    plan = decide(snapshot)
+    assert len(evicted(plan)) == 4
+    again = after(snapshot, plan)
+    waits = decide(again)
+    assert (waits.binds, waits.evictions) == ((), ())
+    nodes = (*again.nodes, node("c", 1))
+    assert len(bound(decide(msgspec.structs.replace(again, nodes=nodes)))) == 5

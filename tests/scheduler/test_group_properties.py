@@ -1,5 +1,7 @@
 """What holds of jobs with subgroups, topologies, gates and lost nodes, whatever the cluster."""
 
+from random import Random
+
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -178,6 +180,31 @@ def test_required_domains_hold_what_is_bound_together(snapshot: Snapshot) -> Non
             levels = ["zone"] if constraint.required == "zone" else ["zone", "rack"]
             rounds = {tuple(each[level] for level in levels) for each in on}
             assert len(rounds) <= 1
+
+
+@settings(parent=WELL, max_examples=50)
+@given(clusters(), st.randoms(use_true_random=False))
+def test_groups_told_in_another_order_give_the_same_plan(snapshot: Snapshot, random: Random) -> None:
+    """The choice among subgroups hangs on their names and sizes alone."""
+    jobs = [
+        msgspec.structs.replace(one, tasks=tuple(random.sample(one.tasks, len(one.tasks))))
+        for one in random.sample(snapshot.jobs, len(snapshot.jobs))
+    ]
+    nodes = random.sample(snapshot.nodes, len(snapshot.nodes))
+    shuffled = msgspec.structs.replace(snapshot, jobs=tuple(jobs), nodes=tuple(nodes))
+    assert decide(shuffled) == decide(snapshot)
+
+
+@settings(parent=WELL, max_examples=20)
+@given(clusters())
+def test_groups_left_alone_come_to_rest(snapshot: Snapshot) -> None:
+    """Whatever was chosen instead of what: within fifty cycles nobody is evicted any more."""
+    evictions = []
+    for _ in range(50):
+        plan = decide(snapshot)
+        evictions.append(len(plan.evictions))
+        snapshot = after(snapshot, plan)
+    assert not any(evictions[25:])
 
 
 def _holders(snapshot: Snapshot) -> set[str]:
