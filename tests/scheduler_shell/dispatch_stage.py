@@ -7,6 +7,7 @@ import pytest
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
+from controller.scheduler.shell.budgets import Refusal
 from controller.scheduler.shell.dispatch import WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
 from controller.scheduler.shell.orders import BindOrder
@@ -55,6 +56,7 @@ class Stage:
         self.changed = dict(changed)
         self.on_look: Callable[[str], None] = lambda _task: None
         self.why_not_evict = ""
+        self.refusals: Mapping[str, Refusal] | None = {}
         self.time = FakeClock()
         self._woken = threading.Event()
         self.dispatch = Dispatch(
@@ -63,6 +65,7 @@ class Stage:
             self._look,
             self._woken.set,
             look_at_victims=lambda _: self.why_not_evict,
+            look_at_budgets=lambda _: self._look_at_budgets(),
             clock=self.time.clock,
         )
 
@@ -70,6 +73,11 @@ class Stage:
         self.looks.append(order.bind.task)
         self.on_look(order.bind.task)
         return self.changed.get(order.bind.task, "")
+
+    def _look_at_budgets(self) -> Mapping[str, Refusal]:
+        if self.refusals is None:
+            raise RuntimeError("broken")
+        return self.refusals
 
     def add(self, *names: str) -> None:
         for name in names:

@@ -73,14 +73,19 @@ def gang(*names: str, job: str = "ns/gang") -> GangOrder:
     return GangOrder(job=job, members=tuple(order(name, job=job, alone=len(names) == 1) for name in names))
 
 
-def victims(*names: str, gains: str = "ns/asks") -> VictimSet:
+def victims(*names: str, gains: str = "ns/asks", namespace: str = "ns") -> VictimSet:
     """Give pods that leave together."""
     return VictimSet(
         gains=gains,
         victims=tuple(
             Victim(
                 evict=Evict(
-                    task=f"ns/{name}", job="ns/lent", node="a", action="reclaim", why="lent", gains=gains
+                    task=f"{namespace}/{name}",
+                    job=f"{namespace}/lent",
+                    node="a",
+                    action="reclaim",
+                    why="lent",
+                    gains=gains,
                 ),
                 uid=f"uid-{name}",
             )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from controller.outcome import Result
-from controller.scheduler.shell.dispatch import BEGUN_LASTS_S, EVICTION_LAPSES_S, STOPPING
+from controller.scheduler.shell.dispatch import STOPPING
+from controller.scheduler.shell.evictions import BEGUN_LASTS_S, EVICTION_LAPSES_S
 from controller.scheduler.shell.outcomes import Evicted
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError, Forbidden, NotLeader, TooManyRequests

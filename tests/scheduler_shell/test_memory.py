@@ -11,10 +11,10 @@ from controller.scheduler.plan import Plan, Promise
 from controller.scheduler.shell.config import GracesSection
 from controller.scheduler.shell.memory import DOUBT_ENDS, HALF_GANG, Memory
 from controller.scheduler.shell.orders import GangOrder, half_gangs
-from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
+from controller.scheduler.shell.outcomes import Bound, Looked
 from tests.fakes import EPOCH
 from tests.scheduler.words import cluster, job, node, queue
-from tests.scheduler_shell.shell_words import answer, gang, keyed, victims, waiting_pod
+from tests.scheduler_shell.shell_words import answer, gang, keyed, waiting_pod
 
 SECOND = timedelta(seconds=1)
 EMPTY = cluster([], [], [])
@@ -147,86 +147,6 @@ def test_a_member_that_is_gone_ends_the_waiting_of_its_gang() -> None:
     memory.took_bind(told(order, 0, Result.SKIPPED, waits=True), EPOCH)
     memory.settle(keyed([waiting_pod("p0", uid="another")]))
     assert memory.to_prepare_again(EPOCH + SECOND) == []
-
-
-def test_an_eviction_is_sent_once_and_told_with_why_this_victim() -> None:
-    """While it does not show, no set with that pod is sent again."""
-    memory, one = Memory(GracesSection()), victims("v0", "v1")
-    assert memory.evicting([one], EPOCH) == [one]
-    assert memory.evicting([one, victims("v1", "v2")], EPOCH) == []
-    assert memory.known(EPOCH).evicting == {"ns/v0", "ns/v1"}
-    done = Evicted(victim=one.victims[0], gains=one.gains, answer=answer(Result.DONE))
-    memory.took_eviction(done, EPOCH)
-    (happened,) = memory.happened()
-    assert (happened.what, happened.message) == ("evicted", "lent")
-
-
-def test_a_pod_that_a_budget_holds_is_no_victim_for_a_while() -> None:
-    """And the rest of its set is free again, for another choice."""
-    memory, one = Memory(GracesSection()), victims("v0", "v1")
-    memory.evicting([one], EPOCH)
-    for victim, result in zip(one.victims, (Result.DONE, Result.BLOCKED), strict=True):
-        memory.took_eviction(
-            Evicted(victim=victim, gains=one.gains, answer=answer(result, "a budget"), tried=True), EPOCH
-        )
-    known = memory.known(EPOCH)
-    assert known.evicting == frozenset()
-    assert known.protected == {"ns/v1": "a budget"}
-    assert [one.what for one in memory.happened()] == ["evict-refused"]
-    assert memory.known(EPOCH + 11 * SECOND).protected == {}
-
-
-@pytest.mark.parametrize(
-    ("result", "why"),
-    [
-        (Result.THROTTLED, "busy"),
-        (Result.UNAVAILABLE, "no answer"),
-        (Result.CONFLICT, "changed meanwhile"),
-        (
-            Result.FORBIDDEN,
-            'User "x" cannot create resource "pods/eviction" in API group "" in the namespace "ns"',
-        ),
-    ],
-)
-def test_a_server_that_takes_no_eviction_now_makes_nobody_else_a_victim(result: Result, why: str) -> None:
-    """The rest of a set that half left is asked again after a pause of all evictions: others would leave needlessly."""
-    memory, one = Memory(GracesSection()), victims("v0", "v1", "v2")
-    memory.evicting([one], EPOCH)
-    for victim, said in zip(one.victims, (Result.DONE, result, result), strict=True):
-        memory.took_eviction(Evicted(victim=victim, gains=one.gains, answer=answer(said, why)), EPOCH)
-    known = memory.known(EPOCH)
-    assert known.protected == {}
-    assert known.evicting == {"ns/v0"}
-    assert [one.what for one in memory.happened()] == ["evicted"]
-    rest = victims("v1", "v2")
-    assert memory.evicting([rest], EPOCH) == []
-    assert memory.next_until(EPOCH) == EPOCH + SECOND
-    assert memory.evicting([rest], EPOCH + SECOND) == [rest]
-
-
-def test_a_victim_for_whom_the_server_fails_again_and_again_is_passed_over() -> None:
-    """A webhook that fails for it alone must not end all evictions."""
-    memory, one, now = Memory(GracesSection()), victims("v0"), EPOCH
-    for protected in ([], [], ["ns/v0"]):
-        assert memory.evicting([one], now) == [one]
-        failed = Evicted(victim=one.victims[0], gains=one.gains, answer=answer(Result.UNAVAILABLE, "500"))
-        memory.took_eviction(failed, now)
-        assert list(memory.known(now).protected) == protected
-        now += 5 * SECOND
-    assert memory.evicting([victims("v1")], now) == [victims("v1")]
-
-
-@pytest.mark.parametrize("result", [Result.REFUSED, Result.SKIPPED])
-def test_an_eviction_that_was_not_sent_is_decided_anew_at_once(result: Result) -> None:
-    """Its victim is as good a victim as before."""
-    memory, one = Memory(GracesSection()), victims("v0")
-    memory.evicting([one], EPOCH)
-    told = Evicted(
-        victim=one.victims[0], gains=one.gains, answer=answer(result, "another was not"), tried=True
-    )
-    memory.took_eviction(told, EPOCH)
-    assert memory.known(EPOCH).protected == {}
-    assert memory.evicting([one], EPOCH) == [one]
 
 
 def test_a_half_gang_has_its_grace_and_then_gives_its_places_back() -> None:
@@ -368,17 +288,3 @@ def test_nobody_of_a_half_gang_is_evicted_while_the_observer_is_suspected() -> N
     snapshot = msgspec.structs.replace(half(bound=2), suspected="too many at once")
     for passed in range(3):
         assert memory.lost_gangs(halves(snapshot), snapshot, EPOCH + passed * GRACE) == ()
-
-
-@pytest.mark.parametrize(("gains", "sent"), [("ns/asks", []), ("", ["ns/v0"])])
-def test_who_was_refused_a_moment_ago_is_not_asked_about_again(gains: str, sent: list[str]) -> None:
-    """A set for somebody's sake stays whole; the rest of a gang that is lost leaves as far as it may."""
-    memory, one = Memory(GracesSection()), victims("v0", "v1", gains=gains)
-    memory.evicting([one], EPOCH)
-    for victim, result in zip(one.victims, (Result.DONE, Result.BLOCKED), strict=True):
-        refused = Evicted(victim=victim, gains=gains, answer=answer(result, "a budget"), tried=True)
-        memory.took_eviction(refused, EPOCH)
-    again = memory.evicting([one], EPOCH + SECOND)
-    assert [victim.evict.task for found in again for victim in found.victims] == sent
-    later = EPOCH + timedelta(minutes=2)
-    assert len(memory.evicting([victims("v1", gains=gains)], later)) == 1

@@ -1,8 +1,8 @@
 """Carry out orders at once, many beside each other, without ever blocking the loop. Shell.
 
 A gang goes in two waves. First every member is prepared (claims, volumes) and looked at again; only if all may go on are
-the Bindings sent, all at once. Evictions have threads of their own, and so has what needs claims or volumes prepared, since
-a slow admission webhook, or a volume that never comes, must not hold up everybody's binds.
+the Bindings sent, all at once. Evictions have threads of their own (`evictions`), and so has what needs claims or volumes
+prepared, since a volume that never comes must not hold up everybody's binds.
 The number of workers bounds the requests under way; a server that is busy answers 429, which the session waits out.
 
 Between the plan and a request others may stand in line, so everything is looked at once more when its turn comes: a bind,
@@ -18,10 +18,11 @@ import structlog
 
 from controller.outcome import Result
 from controller.scheduler.plan import Bind
-from controller.scheduler.shell.effects import Answer, Effects, is_of_the_server
+from controller.scheduler.shell.effects import Answer, Effects
+from controller.scheduler.shell.evictions import Evictions, LookAtBudgets, LookAtVictims
 from controller.scheduler.shell.gang_waves import GangWaves
-from controller.scheduler.shell.orders import BindOrder, GangOrder, Victim, VictimSet
-from controller.scheduler.shell.outcomes import Bound, Evicted, Looked, Outcome, refused, unready
+from controller.scheduler.shell.orders import BindOrder, GangOrder, VictimSet
+from controller.scheduler.shell.outcomes import Bound, Looked, Outcome, refused, unready
 from controller.scheduler.shell.prebind import Prepared
 from kube.api import ApiError
 from kube.clock import SYSTEM, Clock
@@ -31,18 +32,10 @@ log = structlog.get_logger(__name__)
 
 WORKERS: Final = 16
 PREPARERS: Final = 8
-EVICTORS: Final = 4
-EVICTION_LAPSES_S: Final = 10.0
-"""Who was to be evicted so long ago is judged anew: for whom it was may have its place, or the sick part be well."""
-BEGUN_LASTS_S: Final = 15.0
-"""For so long the rest of a set is asked for of which some have left; less than an eviction may take to show."""
-BEGUN_PAUSE_S: Final = 1.0
 STOPPING: Final = "the scheduler is stopping"
 
 LookAgain = Callable[[BindOrder], str]
 """Say why a bind may not be sent any more, from what the stores show this moment; "" = it may."""
-LookAtVictims = Callable[[VictimSet], str]
-"""Say why these victims may not be evicted any more; "" = they may."""
 
 
 class Preparing(Protocol):
@@ -64,12 +57,12 @@ class Dispatch:
         wake: Callable[[], None],
         *,
         look_at_victims: LookAtVictims = lambda _: "",
+        look_at_budgets: LookAtBudgets = lambda _: {},
         clock: Clock = SYSTEM,
     ) -> None:
         self._effects = effects
         self._preparing = preparing
         self._look_again = look_again
-        self._look_at_victims = look_at_victims
         self._wake = wake
         self._clock = clock
         self._stopping = threading.Event()
@@ -79,7 +72,14 @@ class Dispatch:
         self._busy_at = float("-inf")
         self._binders = ThreadPoolExecutor(WORKERS, thread_name_prefix="bind")
         self._preparers = ThreadPoolExecutor(PREPARERS, thread_name_prefix="prepare")
-        self._evictors = ThreadPoolExecutor(EVICTORS, thread_name_prefix="evict")
+        self._evictions = Evictions(
+            effects,
+            look_at_victims,
+            look_at_budgets,
+            clock=clock,
+            stopping=lambda: STOPPING if self._stopping.is_set() else "",
+            tell=self.tell,
+        )
 
     @property
     def under_way(self) -> int:
@@ -113,9 +113,7 @@ class Dispatch:
         """Order evictions."""
         with self._lock:
             self._under_way += sum(len(one.victims) for one in sets)
-        until = self._clock.monotonic() + EVICTION_LAPSES_S
-        for one in sets:
-            self._evictors.submit(self._guarded, self._evict_set, one, until)
+        self._evictions.order(sets)
 
     def read(self, task: str) -> None:
         """Order a look at one pod."""
@@ -141,7 +139,7 @@ class Dispatch:
         self._stopping.set()
         self._preparers.shutdown(wait=True)
         self._binders.shutdown(wait=True)
-        self._evictors.shutdown(wait=True)
+        self._evictions.stop()
         return self.collect()
 
     # In a worker's thread
@@ -231,55 +229,6 @@ class Dispatch:
         else:
             log.warning("node.condition_not_written", **told, error=answer.why)
 
-    def _evict_set(self, one: VictimSet, until: float) -> None:
-        if why := self._why_not_evict(one, until):
-            self._tell_unsent(one, [Answer(result=Result.REFUSED, why=why)] * len(one.victims))
-            return
-        answers = [self._effects.try_evict(victim.evict.task, victim.uid) for victim in one.victims]
-        if one.gains and not all(map(_is_fine, answers)):
-            self._tell_unsent(one, answers)
-            return
-        told: list[Evicted] = []
-        refusal = ""
-        began = self._clock.monotonic()
-        last = began + BEGUN_LASTS_S
-        for victim, answer in zip(one.victims, answers, strict=True):
-            if refusal:
-                skipped = Answer(result=Result.REFUSED, why=refusal)
-                told.append(Evicted(victim=victim, gains=one.gains, answer=skipped, tried=True))
-                continue
-            begun = bool(one.gains) and any(_is_fine(other.answer) for other in told)
-            taken = self._evict(one, victim, last if begun else began) if _is_fine(answer) else answer
-            told.append(Evicted(victim=victim, gains=one.gains, answer=taken))
-            if one.gains and not _is_fine(taken):  # the rest would leave for nothing
-                refusal = f"{victim.evict.task} may not be evicted after all: {taken.why}"
-        self.tell(*told)
-
-    def _evict(self, one: VictimSet, victim: Victim, last: float) -> Answer:
-        """Evict one of a set; up to `last` it is asked for again and again while the server takes nothing."""
-        while True:
-            answer = self._effects.evict(victim.evict.task, victim.uid)
-            if not is_of_the_server(answer) or self._clock.monotonic() >= last:
-                return answer
-            self._clock.sleep(BEGUN_PAUSE_S)
-            if self._stopping.is_set() or self._look_at_victims(one):
-                return answer
-
-    def _why_not_evict(self, one: VictimSet, until: float) -> str:
-        if self._stopping.is_set():
-            return STOPPING
-        if self._clock.monotonic() > until:
-            return f"it was decided more than {EVICTION_LAPSES_S:g} s ago"
-        return self._look_at_victims(one)
-
-    def _tell_unsent(self, one: VictimSet, answers: Sequence[Answer]) -> None:
-        self.tell(
-            *(
-                Evicted(victim=victim, gains=one.gains, answer=answer, tried=True)
-                for victim, answer in zip(one.victims, answers, strict=True)
-            )
-        )
-
     def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
         """Run a piece of work; a defect in it is shown, and must not leave the loop waiting in silence."""
         try:
@@ -290,13 +239,7 @@ class Dispatch:
             answer = Answer(result=Result.UNAVAILABLE, why="a defect of the scheduler, see its log")
             if isinstance(order, GangOrder):
                 self.tell(*(Bound(order=one, job=order.job, answer=answer) for one in order.members))
-            elif isinstance(order, VictimSet):
-                self.tell(*(Evicted(victim=one, gains=order.gains, answer=answer) for one in order.victims))
             elif isinstance(order, BindOrder):
                 self.tell(Bound(order=order, job=order.bind.job, answer=answer))
             elif isinstance(order, str):
                 self.tell(Looked(task=order, was_read=False))
-
-
-def _is_fine(answer: Answer) -> bool:
-    return answer.result in (Result.DONE, Result.ABSENT)

@@ -6,7 +6,7 @@ A restart costs one early retry. What is bound, evicted and grouped stands in th
 room, which is the same one, or one whose turn it is by now.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -17,7 +17,6 @@ from controller.scheduler.model import HOLDING, Snapshot
 from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
-from controller.scheduler.shell.effects import is_of_the_server
 from controller.scheduler.shell.orders import (
     ON_NODES,
     GangOrder,
@@ -29,21 +28,16 @@ from controller.scheduler.shell.orders import (
 )
 from controller.scheduler.shell.outcomes import Bound, Evicted, Looked
 from controller.scheduler.shell.pauses import Pauses
+from controller.scheduler.shell.refusals import Refusals
 from controller.scheduler.shell.reported import Happened
 from controller.scheduler.shell.sight import Known
 from kube.types import Pod
 
 BIND_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-VICTIM_PAUSES_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 PREPARE_AGAIN_S: Final = 1.0
 DOUBT_ENDS: Final = timedelta(seconds=5)
 """A bind without an answer may still be on its way: only after so long a pod that shows no node counts as not bound."""
 HALF_GANG: Final = "half-gang"
-BUSY_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0)
-_OF_THE_VICTIM: Final = frozenset({Result.BLOCKED, Result.MISCONFIGURED, Result.FORBIDDEN, Result.INVALID})
-SERVER_TRIES: Final = 3
-"""What fails so often for the same victim, and always by the server, may be a webhook that fails for that victim alone."""
-_EVICTIONS: Final = "all evictions"
 _FAILED: Final = frozenset({Result.INVALID, Result.FORBIDDEN, Result.THROTTLED, Result.BLOCKED})
 
 
@@ -63,9 +57,7 @@ class Memory:
         self._jobs = Pauses(BIND_PAUSES_S)
         self._pods = Pauses(BIND_PAUSES_S)  # who stands by itself in its job
         self._failed_pods: dict[str, tuple[str, str]] = {}  # its UID and its job
-        self._victims = Pauses(VICTIM_PAUSES_S)
-        self._busy = Pauses(BUSY_PAUSES_S)
-        self._unanswered: dict[str, int] = {}
+        self._refusals = Refusals()
         self._gangs: dict[str, GangOrder] = {}  # by each member's task, as long as it is assumed
         self._unready: dict[str, Unready] = {}  # by the gang's first task
         self._half: dict[str, datetime] = {}
@@ -79,7 +71,7 @@ class Memory:
     def settle(self, pods: Mapping[str, Pod]) -> None:
         """Take what the store shows by now."""
         self._assumed.settle(pods)
-        self._unanswered = {task: tries for task, tries in self._unanswered.items() if task in pods}
+        self._refusals.settle(pods)
         if self._failed_pods:
             self._failed_pods = {
                 task: held
@@ -103,7 +95,7 @@ class Memory:
         return Known(
             binding=self._assumed.bindings(),
             evicting=self._assumed.evicting_now(now),
-            protected={task: held.why for task, held in self._victims.holding(now).items()},
+            protected=self._refusals.protected(now),
             held_back={
                 job: _held_back(held.why)
                 for job, held in self._jobs.holding(now).items()
@@ -121,6 +113,8 @@ class Memory:
     def planned(self, plan: Plan, promises: tuple[Promise, ...], snapshot: Snapshot, now: datetime) -> Plan:
         """Keep what the plan says to the next cycle; give it without the binds of whoever pauses, who keeps the room."""
         self._reserved_for = plan.reserved_for
+        waits = self._refusals.explained(plan.waits, now)
+        plan = plan if waits is plan.waits else msgspec.structs.replace(plan, waits=waits)
         jobs, pods = self._jobs.holding(now).keys(), self._paused_pods(snapshot, now)
         sent = tuple(bind for bind in plan.binds if bind.job not in jobs and bind.task not in pods)
         unsent: dict[str, list[str]] = {}
@@ -214,19 +208,10 @@ class Memory:
     # Evictions
 
     def evicting(self, sets: Sequence[VictimSet], now: datetime) -> list[VictimSet]:
-        """Give what is to be sent: of no set that has a member under way already, and nothing while the server is busy.
-
-        Whoever was refused a moment ago is not asked about again: where a job gains by the set, nobody of it is evicted.
-        """
-        if self._busy.holding(now):
-            return []
-        refused = self._victims.holding(now).keys()
+        """Give what is to be sent: no set that has a member under way already, nor one that was refused (`refusals`)."""
         found = []
-        for whole in sets:
-            one = _without(whole, refused)
+        for one in self._refusals.to_send(sets, now):
             if any(self._assumed.is_evicted(victim.evict.task, now) for victim in one.victims):
-                continue
-            if not one.victims or (one.gains and one is not whole):
                 continue
             for victim in one.victims:
                 self._assumed.evicting(victim.evict.task, victim.uid)
@@ -234,28 +219,15 @@ class Memory:
         return found
 
     def took_eviction(self, outcome: Evicted, now: datetime) -> None:
-        """Learn what came of an eviction. Whoever may not be evicted now is no victim for a while.
-
-        A server that takes none now says nothing about this one: were another victim chosen instead at once, then both a
-        part of this set and the whole of another would leave.
-        """
-        task, answer = outcome.victim.evict.task, outcome.answer
-        is_fine = answer.result in (Result.DONE, Result.ABSENT)
-        if outcome.tried or not is_fine:
+        """Learn what came of an eviction."""
+        task = outcome.victim.evict.task
+        if outcome.tried or outcome.answer.result not in (Result.DONE, Result.ABSENT):
             self._assumed.not_evicted(task)
         else:
             self._assumed.evicted(task, now)
-        of_the_server = is_of_the_server(answer) or answer.result is Result.NOT_LEADER
-        tries = self._unanswered[task] = self._unanswered.get(task, 0) + 1 if of_the_server else 0
-        if of_the_server and tries < SERVER_TRIES:
-            self._busy.failed(_EVICTIONS, answer.why, now, answer.wait_s)
-        elif of_the_server or answer.result in _OF_THE_VICTIM:
-            self._victims.failed(task, answer.why, now, answer.wait_s)
-            self._happened.append(_of_victim(outcome, "evict-refused", answer.why, now))
-        elif is_fine and not outcome.tried:
-            self._victims.succeeded(task)
-            self._busy.succeeded(_EVICTIONS)
-            self._happened.append(_of_victim(outcome, "evicted", outcome.victim.evict.why, now))
+        happened = self._refusals.took(outcome, now)
+        if happened is not None:
+            self._happened.append(happened)
 
     def lost_gangs(self, half: frozenset[str], snapshot: Snapshot, now: datetime) -> tuple[Evict, ...]:
         """Give the evictions of gangs of which some were bound and the others could not follow.
@@ -316,7 +288,7 @@ class Memory:
 
     def next_until(self, now: datetime) -> datetime | None:
         """Give when the next pause ends."""
-        times = (pauses.next_until(now) for pauses in (self._jobs, self._pods, self._victims, self._busy))
+        times = (held.next_until(now) for held in (self._jobs, self._pods, self._refusals))
         return min((one for one in times if one is not None), default=None)
 
     def _tell(self, outcome: Bound, what: Literal["bound", "bind-failed"], now: datetime) -> None:
@@ -333,19 +305,5 @@ class Memory:
         )
 
 
-def _without(one: VictimSet, refused: Set[str]) -> VictimSet:
-    kept = tuple(victim for victim in one.victims if victim.evict.task not in refused)
-    return one if len(kept) == len(one.victims) else msgspec.structs.replace(one, victims=kept)
-
-
 def _held_back(why: str) -> str:
     return f"its last bind failed, and it waits before the next try: {why}"
-
-
-def _of_victim(
-    outcome: Evicted, what: Literal["evicted", "evict-refused"], message: str, now: datetime
-) -> Happened:
-    victim = outcome.victim
-    return Happened(
-        pod=victim.evict.task, uid=victim.uid, what=what, node=victim.evict.node, message=message, at=now
-    )

@@ -52,6 +52,11 @@ class VictimSet(msgspec.Struct, frozen=True, kw_only=True):
     gains: str
     victims: tuple[Victim, ...]
 
+    @property
+    def leaves_whole(self) -> bool:
+        """Whether there are several who leave all or not at all."""
+        return bool(self.gains) and len(self.victims) > 1
+
 
 def least(group: SubGroup) -> int:
     """Give how many pods a job needs to start, over all its subgroups."""

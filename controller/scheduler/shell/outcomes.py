@@ -19,12 +19,14 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one victim. `tried`: the answer is that to the question, and nothing was evicted."""
+    """What came of one victim. `tried`: the answer is that to the question, and nothing was evicted. `siblings`: other pods
+    that may not be evicted for the same reason."""
 
     victim: Victim
     gains: str
     answer: Answer
     tried: bool = False
+    siblings: tuple[str, ...] = ()
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):

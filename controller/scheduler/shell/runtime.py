@@ -15,10 +15,12 @@ import structlog
 from controller.connections import Apis, Election, election_for, open_sessions
 from controller.scheduler.grouper.spec import Terms
 from controller.scheduler.shell.bell import Bell
+from controller.scheduler.shell.budgets import Budgets
 from controller.scheduler.shell.catching_up import CatchingUp
 from controller.scheduler.shell.config import KAI_NAME, Config
-from controller.scheduler.shell.dispatch import EVICTORS, PREPARERS, WORKERS, Dispatch
+from controller.scheduler.shell.dispatch import PREPARERS, WORKERS, Dispatch
 from controller.scheduler.shell.effects import Effects
+from controller.scheduler.shell.evictions import EVICTORS
 from controller.scheduler.shell.foreign_binds import ForeignBinds
 from controller.scheduler.shell.grouping import Grouping
 from controller.scheduler.shell.health_watch import HealthWatch
@@ -152,6 +154,7 @@ class Scheduler:
             look_at_victims=lambda victims: (
                 self._why_not_served() or health.suspected or look_again.why_not_evict(victims)
             ),
+            look_at_budgets=Budgets(apis.writes, stores.pods).refusals,
             clock=clock,
         )
         self._reporter = Reporter(
