@@ -10,7 +10,7 @@ from controller.outcome import Result
 from controller.scheduler.shell.budgets import Refusal
 from controller.scheduler.shell.dispatch import STOPPING
 from controller.scheduler.shell.effects import Answer, Effects
-from controller.scheduler.shell.eviction_line import PER_NAMESPACE, EvictionLine, Waiting
+from controller.scheduler.shell.eviction_line import PER_NAMESPACE, EvictionLine, Waiting, waiting
 from controller.scheduler.shell.evictions import EVICTORS, Evictions
 from controller.scheduler.shell.orders import VictimSet
 from controller.scheduler.shell.outcomes import Evicted
@@ -64,7 +64,7 @@ SLOW = [single(f"s{number}", "slow") for number in range(4)]
 def test_whose_turn_it_is(line: list[VictimSet], taken: list[int]) -> None:
     """In order, but for those whose namespace is full."""
     held = EvictionLine()
-    held.put(Waiting(victims=one, until=10.0) for one in line)
+    held.put(waiting(one, 10.0) for one in line)
     found: list[Waiting] = []
     while (one := held.take(1.0)) is not None:
         found.append(one)
@@ -79,7 +79,7 @@ def test_whose_turn_it_is(line: list[VictimSet], taken: list[int]) -> None:
 def test_what_lapsed_waits_no_longer() -> None:
     """Nothing is sent for it, and it must be decided anew."""
     held = EvictionLine()
-    held.put([Waiting(victims=one, until=float(number)) for number, one in enumerate(SLOW)])
+    held.put([waiting(one, float(number)) for number, one in enumerate(SLOW)])
     for _ in range(PER_NAMESPACE):
         assert held.take(-1.0) is not None
     assert held.take(2.0) is None

@@ -19,19 +19,27 @@ PER_NAMESPACE: Final = 2
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A set in line, until it lapses (monotonic seconds)."""
+    """A set in line, until it lapses (monotonic seconds). `weight`: how much it takes of each of its namespaces."""
 
     victims: VictimSet
     until: float
+    namespaces: frozenset[str]
+    weight: int
 
     @property
-    def namespaces(self) -> frozenset[str]:
-        return frozenset(victim.evict.task.partition("/")[0] for victim in self.victims.victims)
+    def makes_much_room(self) -> bool:
+        """Whether several may have their turn once it has ended."""
+        return self.weight > 1 or len(self.namespaces) > 1
 
-    @property
-    def weight(self) -> int:
-        """Give how much of its namespaces it takes: all where it leaves as a whole or not at all."""
-        return PER_NAMESPACE if self.victims.leaves_whole else 1
+
+def waiting(one: VictimSet, until: float) -> Waiting:
+    """Put a set into line: one that leaves as a whole or not at all takes all of its namespaces."""
+    return Waiting(
+        victims=one,
+        until=until,
+        namespaces=frozenset(victim.evict.task.partition("/")[0] for victim in one.victims),
+        weight=PER_NAMESPACE if one.leaves_whole else 1,
+    )
 
 
 class EvictionLine:
@@ -52,15 +60,14 @@ class EvictionLine:
         closed: set[str] = set()
         with self._lock:
             for place, one in enumerate(self._line):
-                namespaces, weight = one.namespaces, one.weight
-                has_room = closed.isdisjoint(namespaces) and all(
-                    self._used[name] + weight <= PER_NAMESPACE for name in namespaces
+                has_room = closed.isdisjoint(one.namespaces) and all(
+                    self._used[name] + one.weight <= PER_NAMESPACE for name in one.namespaces
                 )
                 if has_room or now > one.until:
                     del self._line[place]
-                    self._used.update(dict.fromkeys(namespaces, weight))
+                    self._used.update(dict.fromkeys(one.namespaces, one.weight))
                     return one
-                closed |= namespaces
+                closed |= one.namespaces
         return None
 
     def done(self, one: Waiting) -> None:

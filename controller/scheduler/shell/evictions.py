@@ -15,7 +15,7 @@ import structlog
 from controller.outcome import Result
 from controller.scheduler.shell.budgets import Refusal
 from controller.scheduler.shell.effects import Answer, Effects, is_of_the_server
-from controller.scheduler.shell.eviction_line import EvictionLine, Waiting
+from controller.scheduler.shell.eviction_line import EvictionLine, waiting
 from controller.scheduler.shell.orders import Victim, VictimSet
 from controller.scheduler.shell.outcomes import Evicted
 from kube.clock import Clock
@@ -59,7 +59,7 @@ class Evictions:
 
     def order(self, sets: Sequence[VictimSet]) -> None:
         until = self._clock.monotonic() + EVICTION_LAPSES_S
-        self._line.put(Waiting(victims=one, until=until) for one in sets)
+        self._line.put(waiting(one, until) for one in sets)
         for _ in sets[:EVICTORS]:
             self._evictors.submit(self._work)
 
@@ -81,8 +81,9 @@ class Evictions:
                 self._tell(*told)
             finally:
                 self._line.done(one)
-            with suppress(RuntimeError):  # they are stopping: this thread goes on until the line is empty
-                self._evictors.submit(self._work)  # its end may have made room for several
+            if one.makes_much_room:
+                with suppress(RuntimeError):  # they are stopping: this thread goes on until the line is empty
+                    self._evictors.submit(self._work)
 
     def _evict_set(self, one: VictimSet, until: float) -> None:
         if why := self._why_not(one, until):
