@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.scheduler import gangs, job_order, reclaim_gates
+from controller.scheduler import gangs, job_order, model_gates, reclaim_gates
 from controller.scheduler.amounts import GPU, RESOURCE_NAMES, RESOURCES, UNLIMITED, Amounts, within
 from controller.scheduler.capacity import written
 from controller.scheduler.model import HOLDING
@@ -113,7 +113,8 @@ def why_no_victims(session: Session, job: JobState) -> str:
         if same
         else ("no job of lower priority that may be evicted runs in its queue")
     )
-    if not reclaim_gates.may_reclaim(queue, amounts, job.spec.preemptible):
+    by_name = session.rules.quota_per_model and model_gates.may_start(queue, amounts[GPU])
+    if not by_name and not reclaim_gates.may_reclaim(queue, amounts, job.spec.preemptible):
         over = [
             f"{RESOURCE_NAMES[r]} {written(queue.allocated[r] + amounts[r], r)} of {written(queue.fair_share[r], r)}"
             for r in RESOURCES

@@ -7,7 +7,17 @@ evicted and a later one took back is not in it. Source: kai.md 2.1 and 2.3.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from controller.scheduler import doubt, explain, fairshare, gangs, ledger, numa_books, promises, reservation
+from controller.scheduler import (
+    doubt,
+    explain,
+    fairshare,
+    gangs,
+    ledger,
+    model_gates,
+    numa_books,
+    promises,
+    reservation,
+)
 from controller.scheduler.actions import allocate, consolidate, preempt, reclaim, stale
 from controller.scheduler.amounts import RESOURCES, Amounts
 from controller.scheduler.candidates import Candidates
@@ -39,6 +49,8 @@ def open_session(snapshot: Snapshot, rules: Rules, ms: Callable[[], int] = _stan
     """Load a snapshot and work out everybody's fair share."""
     books = ledger.build(snapshot, rules)
     fairshare.divide(books.queues, books.total, snapshot.settings, rules)
+    if rules.quota_per_model:
+        fairshare.divide_models(books.queues, model_gates.cards_of(books.nodes), rules)
     session = Session(snapshot, rules, books, ms)
     session.fit = Fit(snapshot, books, rules)
     session.candidates = Candidates(session)

@@ -15,7 +15,7 @@ is served in halves, one that asks for 0.7 in tenths (the largest part of a GPU 
 Largest remainders are not monotone: with more capacity a queue may get one unit less (as seats in parliaments do).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from math import gcd
 
@@ -88,6 +88,31 @@ def divide(queues: dict[str, QueueState], total: Amounts, settings: Settings, ru
         for resource in RESOURCES:
             _divide_resource(siblings, resource, amounts[resource], settings.k_milli, rules)
         level.extend((state.children, state.fair_share) for state in siblings if state.children)
+
+
+def divide_models(queues: dict[str, QueueState], cards: Mapping[str, int], rules: Rules) -> None:
+    """Set `model_quota` of every queue to what it is worth where there are fewer cards of a model than its quotas: as with
+    all GPUs each gets its part in proportion to its quota, as far as it asks for GPUs. `cards` in milli-GPU."""
+    level: list[tuple[Iterable[QueueState], Mapping[str, int]]] = [
+        ([state for state in queues.values() if state.parent is None], cards)
+    ]
+    while level:
+        siblings, cards = level.pop()
+        for model in sorted({model for state in siblings for model in state.model_quota}):
+            states = [state for state in siblings if model in state.model_quota]
+            claimants = [
+                Claimant(
+                    state.name,
+                    request=state.requested[GPU],
+                    deserved=state.model_quota[model],
+                    created=state.spec.created,
+                )
+                for state in states
+            ]
+            divide_one(claimants, cards.get(model, 0), whole=WHOLE_GPU, k_milli=0, rules=rules)
+            for state, claimant in zip(states, claimants, strict=True):
+                state.model_quota[model] = claimant.quota
+        level.extend((state.children, {**cards, **state.model_quota}) for state in siblings if state.children)
 
 
 def _divide_resource(

@@ -3,7 +3,7 @@
 Jobs sit in leaves; what they hold and ask for counts on the whole way up (KAI's Queue v2, spec.parentQueue).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from controller.scheduler.amounts import GPU, UNLIMITED, Amounts
 from controller.scheduler.model import Queue
@@ -89,25 +89,27 @@ def add_model(queue: QueueState, model: str, milli: int, sign: int, preemptible:
 
 
 def count_model(task: TaskState, sign: int) -> None:
-    """Count a pod that is on a node for quotas by GPU model (`add_model`), by the cards that it has, each its part.
+    """Count a pod that is on a node for quotas by GPU model (`add_model`)."""
+    job = task.job
+    if job is None or job.queue is None or not job.queue.counts_models:
+        return
+    for model, part in models_of(task):
+        add_model(job.queue, model, part, sign, job.spec.preemptible)
+
+
+def models_of(task: TaskState) -> Iterator[tuple[str, int]]:
+    """Give what a pod that is on a node holds of each GPU model, by the cards that it has, each its part.
 
     Where these are not known, as of a claim on whole GPUs, the node's first card stands for them.
     """
-    job, node = task.job, task.node
-    if (
-        job is None
-        or job.queue is None
-        or node is None
-        or not job.queue.counts_models
-        or task.amounts[GPU] == 0
-    ):
-        return
-    devices = [device for device in task.devices if device.counts] or node.devices[:1]
     left = task.amounts[GPU]
+    if task.node is None or left == 0:
+        return
+    devices = [device for device in task.devices if device.counts] or task.node.devices[:1]
     for at, device in enumerate(devices):
         part = left // (len(devices) - at)
         left -= part
-        add_model(job.queue, device.spec.model, part, sign, job.spec.preemptible)
+        yield device.spec.model, part
 
 
 def allocatable(queue: QueueState, resource: int) -> int:

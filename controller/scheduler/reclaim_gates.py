@@ -99,10 +99,20 @@ def scenario_allowed(
     if rules.test_after_subtraction:
         for ours, theirs, queue in parted:
             entitled = not spare_quota and _fits(taken.left(ours), amounts, ours.quota)
-            below = queue.path[queue.path.index(theirs) :]
-            if not entitled and any(taken.is_below_quota(state) for state in below):
+            if not entitled and taken.leaves_below_quota(queue, theirs):
                 return False
     return _stays_within_bounds(reclaimer, amounts, preemptible, taken, saturation_milli)
+
+
+def spares_quota(reclaimer: QueueState, victims: Iterable[tuple[QueueState, list[Amounts]]]) -> bool:
+    """Tell whether all these victims may go and leave no queue below its quota in anything that it loses."""
+    taken = _Taken()
+    parted = []
+    for queue, jobs in victims:
+        parted.append((queue, level(reclaimer, queue)[1]))
+        for job in jobs:
+            taken.take(queue, job)
+    return not any(taken.leaves_below_quota(queue, theirs) for queue, theirs in parted)
 
 
 class _Taken:
@@ -132,6 +142,10 @@ class _Taken:
 
     def involved(self, state: QueueState) -> Sequence[bool]:
         return self._involved[state.name]
+
+    def leaves_below_quota(self, queue: QueueState, top: QueueState) -> bool:
+        """Tell whether any queue is left below its quota, from one on a queue's path down to the queue itself."""
+        return any(self.is_below_quota(state) for state in queue.path[queue.path.index(top) :])
 
     def is_below_quota(self, state: QueueState) -> bool:
         """Tell whether it is left below its quota, in anything that was taken."""

@@ -7,7 +7,7 @@ each other directly; the frozen value each was made of is its `spec`.
 from itertools import accumulate
 from typing import TypeAlias
 
-from controller.scheduler.amounts import Amount, Amounts
+from controller.scheduler.amounts import UNLIMITED, Amount, Amounts
 from controller.scheduler.model import Job, Queue, SubGroup, Task, TaskStatus
 from controller.scheduler.nodes import Gpu, Node, NumaTopology
 
@@ -21,8 +21,8 @@ class QueueState:
     `allocated` counts ACTIVE_USED tasks of its whole subtree, `requested` those and the pending ones that are not gated.
     `path` runs from the root to itself. `quota` is `deserved`, or its part of that where capacity is short of what all
     deserve and want (rule `share_shortage`); set with `fair_share`. `by_model`: milli-GPU held of each model that it has a
-    quota for, and how much of that by jobs that are not preemptible; `counts_models`: whether it or a queue above it has
-    such a quota.
+    quota for, and how much of that by jobs that are not preemptible; `model_quota`: these quotas where they have a bound,
+    or its part of one where the cards are fewer; `counts_models`: whether it or a queue above it has such a quota.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class QueueState:
         "deserved",
         "fair_share",
         "limit",
+        "model_quota",
         "name",
         "parent",
         "path",
@@ -60,6 +61,9 @@ class QueueState:
         self.allocated_np = [0, 0, 0]
         self.requested = [0, 0, 0]
         self.by_model: dict[str, list[int]] = {model: [0, 0] for model, _quota in spec.models}
+        self.model_quota = {
+            model: quota.deserved for model, quota in spec.models if quota.deserved != UNLIMITED
+        }
         self.counts_models = any(state.by_model for state in self.path)
         if parent is not None:
             parent.children.append(self)

@@ -9,8 +9,8 @@ Rule `victims_by_cost`; what KAI does instead: `solver`.
 
 from typing import Final, TypeAlias
 
-from controller.scheduler import gangs, place, topology
-from controller.scheduler.amounts import NOTHING, Amounts
+from controller.scheduler import gangs, model_gates, place, topology
+from controller.scheduler.amounts import GPU, NOTHING, Amounts
 from controller.scheduler.model import ACTIVE_USED, TaskStatus
 from controller.scheduler.search import loops, sentences
 from controller.scheduler.search.budget import Budget
@@ -140,16 +140,24 @@ class Cheapest:
     def _evict(self, job: JobState, choice: Choice) -> None:
         """Evict what was chosen; whoever of it is served before the job in the next cycle is placed before it."""
         price = sentences.price(self._session, choice.cost)
+        asked = gangs.amounts_of(self._left)
+        claimed = {unit.job.id for unit in choice.units if self._has_claim(job, unit.job, choice.node, asked)}
         reasons = [(victim, self._kind.why(job, victim) + price) for victim in choice.tasks]
         for victim, why in reasons:
             self._ledger.evict(victim, why)
         self._chosen.append(choice)
         if self._turns is None:
             self._turns = Turns(self._session)
-        asked = gangs.amounts_of(self._left)
         for owner in {unit.job.id: unit.job for unit in choice.units}.values():
-            if self._turns.is_first(owner, job, asked):
+            if owner.id not in claimed and self._turns.is_first(owner, job, asked):
                 self._place_again(owner, at_home=False)
+
+    def _has_claim(self, job: JobState, victim: JobState, node: NodeState, asked: Amounts) -> bool:
+        """Tell whether the room is the job's by name: then it is promised to it, whoever's turn it would be by the total."""
+        model = self._named(job, node)
+        if not model or not self._session.rules.keep_promises or job.queue is None or victim.queue is None:
+            return False
+        return model_gates.has_claim(job.queue, victim.queue, model, asked[GPU])
 
     def _only(self, *nodes: NodeState) -> NodeSet:
         key = tuple(sorted(node.index for node in nodes))
@@ -200,14 +208,24 @@ class Cheapest:
             return False
         return not self._is_limited or place.why_not_queue(self._session, task.job, [task]) is None
 
-    def _allowed(self, units: list[Unit]) -> bool:
+    def _allowed(self, units: list[Unit], node: NodeState) -> bool:
         """Tell whether queues can bear the loss of these, after what was taken before, for what is left of the job."""
         if self._job is None:
             return False
         victims = [task for unit in units for task in unit.tasks]
         return self._is_moving or self._kind.allows(
-            self._job, victims, {task.id for task in victims}, self._left, self._spare_quota
+            self._job,
+            victims,
+            {task.id for task in victims},
+            self._left,
+            self._spare_quota,
+            self._named(self._job, node),
         )
+
+    def _named(self, job: JobState, node: NodeState) -> str:
+        """Name the model of a node where the job's queue may have a claim to it by name."""
+        by_name = self._session.rules.quota_per_model and job.queue is not None and job.queue.counts_models
+        return model_gates.model_of(node) if by_name else ""
 
     # --- where the victims go ----------------------------------------------------------------------------------------
 

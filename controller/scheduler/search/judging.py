@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Literal
 
-from controller.scheduler import gangs, min_runtime, reclaim_gates
-from controller.scheduler.amounts import Amounts
+from controller.scheduler import gangs, min_runtime, model_gates, reclaim_gates
+from controller.scheduler.amounts import GPU, Amounts
+from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, QueueState, TaskState
 
@@ -69,22 +70,22 @@ def keeps_minimum(
 
 def losses(
     session: Session, victims: list[TaskState], gone: set[str]
-) -> list[tuple[QueueState, list[Amounts]]]:
+) -> list[tuple[QueueState, list[list[TaskState]]]]:
     """Give what each queue loses: surplus pods one by one, what a job needs to run in one piece.
 
     With `allow_consolidating_reclaim` only pods in `gone` count: the others find a new place.
     """
-    by_queue: dict[str, tuple[QueueState, list[Amounts]]] = {}
+    by_queue: dict[str, tuple[QueueState, list[list[TaskState]]]] = {}
     counts_all = not session.settings.allow_consolidating_reclaim
     for job_id, tasks in by_job(victims).items():
         job = session.ledger.jobs[job_id]
         if job.queue is None:
             continue
         surplus, core = _split(job, tasks)
-        pieces = [task.amounts for task in surplus if counts_all or task.id in gone]
+        pieces = [[task] for task in surplus if counts_all or task.id in gone]
         needed = [task for task in core if counts_all or task.id in gone]
         if needed:
-            pieces.append(gangs.amounts_of(needed))
+            pieces.append(needed)
         if pieces:
             by_queue.setdefault(job.queue.name, (job.queue, []))[1].extend(pieces)
     return list(by_queue.values())
@@ -110,19 +111,44 @@ def may_reclaim_with(
     gone: set[str],
     tasks: list[TaskState],
     spare_quota: bool,
+    model: str = "",
 ) -> bool:
-    """Tell whether reclaim may take these victims for these pods of the job: fair shares, quotas, minimum run times."""
+    """Tell whether reclaim may take these victims for these pods of the job: fair shares, quotas, minimum run times.
+
+    `model`: of the node on which room is made, if the job may have a claim to it by name.
+    """
     if job.queue is None or not keeps_minimum(session, "reclaim", job, victims):
         return False
-    return reclaim_gates.scenario_allowed(
-        job.queue,
-        gangs.amounts_of(tasks),
-        job.spec.preemptible,
-        losses(session, victims, gone),
-        session.settings.saturation_milli,
-        session.rules,
-        spare_quota,
+    lost = losses(session, victims, gone)
+    return may_lose(session, job, gangs.amounts_of(tasks), lost, spare_quota, model)
+
+
+def may_lose(
+    session: Session,
+    job: JobState,
+    asked: Amounts,
+    lost: list[tuple[QueueState, list[list[TaskState]]]],
+    spare_quota: bool,
+    model: str,
+) -> bool:
+    """Tell whether queues may lose these pieces to a job, by fair share and quota or by a claim to a GPU model."""
+    queue = job.queue
+    if queue is None:
+        return False
+    amounts = [(loser, [gangs.amounts_of(piece) for piece in pieces]) for loser, pieces in lost]
+    saturation, rules = session.settings.saturation_milli, session.rules
+    is_fair = reclaim_gates.scenario_allowed(
+        queue, asked, job.spec.preemptible, amounts, saturation, rules, spare_quota
     )
+    if not rules.quota_per_model or not (model or [1 for loser, _ in lost if loser.counts_models]):
+        return is_fair
+    by_model = [
+        (loser, [(gangs.amounts_of(piece), model_gates.held_by(piece)) for piece in pieces])
+        for loser, pieces in lost
+    ]
+    if is_fair and model_gates.spares(queue, by_model):
+        return True
+    return bool(model) and model_gates.may_take_back(queue, model, asked[GPU], by_model, spare_quota)
 
 
 # --- who may be a victim ---------------------------------------------------------------------------------------------
@@ -133,9 +159,19 @@ def may_reclaim_from(session: Session, evictor: JobState, victim: JobState, amou
     queue, own = victim.queue, evictor.queue
     if queue is None or own is None or queue is own or not _may_lose(session, victim):
         return False
-    if not reclaim_gates.may_be_victim(own, amounts, queue):
+    if not reclaim_gates.may_be_victim(own, amounts, queue) and not _may_be_claimed(
+        session, own, amounts, victim
+    ):
         return False
     return is_elastic(victim) or not is_protected(session, "reclaim", victim, evictor)
+
+
+def _may_be_claimed(session: Session, own: QueueState, amounts: Amounts, victim: JobState) -> bool:
+    """Tell whether the victim may be looked at for a claim to a GPU model by name."""
+    if victim.queue is None or not session.rules.quota_per_model or not own.counts_models:
+        return False
+    held = model_gates.held_by(task for task in victim.tasks if task.status in ACTIVE_USED)
+    return model_gates.may_be_victim(own, amounts[GPU], victim.queue, held)
 
 
 def may_preempt(session: Session, evictor: JobState, victim: JobState) -> bool:

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from controller.scheduler import gangs, reclaim_gates
-from controller.scheduler.amounts import Amounts
+from controller.scheduler import gangs, model_gates, reclaim_gates
+from controller.scheduler.amounts import GPU, Amounts
 from controller.scheduler.capacity import why_over_limit, why_over_quota
 from controller.scheduler.search import judging, sentences
 from controller.scheduler.search.scenario import gpu_room
@@ -53,8 +53,12 @@ class Kind:
         gone: set[str],
         tasks: list[TaskState],
         spare_quota: bool = False,
+        model: str = "",
     ) -> bool:
-        """Tell whether these victims, of which those in `gone` find no new place, may be taken for these pods of the job."""
+        """Tell whether these victims, of which those in `gone` find no new place, may be taken for these pods of the job.
+
+        `model`: of the node on which room is made, where the job's queue may have a claim to it by name.
+        """
         raise NotImplementedError
 
     def why(self, evictor: JobState, task: TaskState) -> str:
@@ -83,8 +87,13 @@ class Reclaim(Kind):
     guards_quota = True
 
     def may_start(self, job: JobState) -> bool:
-        return job.queue is not None and reclaim_gates.may_reclaim(
-            job.queue, self.asked(job), job.spec.preemptible
+        if job.queue is None:
+            return False
+        asked = self.asked(job)
+        return reclaim_gates.may_reclaim(job.queue, asked, job.spec.preemptible) or (
+            self.session.rules.quota_per_model
+            and job.queue.counts_models
+            and model_gates.may_start(job.queue, asked[GPU])
         )
 
     def may_be_victim(self, evictor: JobState, victim: JobState, asked: Amounts) -> bool:
@@ -97,11 +106,12 @@ class Reclaim(Kind):
         gone: set[str],
         tasks: list[TaskState],
         spare_quota: bool = False,
+        model: str = "",
     ) -> bool:
-        return judging.may_reclaim_with(self.session, evictor, victims, gone, tasks, spare_quota)
+        return judging.may_reclaim_with(self.session, evictor, victims, gone, tasks, spare_quota, model)
 
     def why(self, evictor: JobState, task: TaskState) -> str:
-        return sentences.reclaimed(evictor, task)
+        return sentences.reclaimed(evictor, task, self.session.rules.quota_per_model)
 
     def frees_limits(self, evictor: JobState, asked: Amounts) -> bool:
         # Victims are in other queues: only a limit that they share can be helped.
@@ -129,6 +139,7 @@ class Preempt(Kind):
         gone: set[str],  # noqa: ARG002
         tasks: list[TaskState],  # noqa: ARG002
         spare_quota: bool = False,  # noqa: ARG002
+        model: str = "",  # noqa: ARG002
     ) -> bool:
         return judging.keeps_minimum(self.session, "preempt", evictor, victims)
 
@@ -166,6 +177,7 @@ class Consolidate(Kind):
         gone: set[str],
         tasks: list[TaskState],  # noqa: ARG002
         spare_quota: bool = False,  # noqa: ARG002
+        model: str = "",  # noqa: ARG002
     ) -> bool:
         return not gone
 

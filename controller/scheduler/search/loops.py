@@ -4,8 +4,9 @@ KAI tests that a cluster is quiet for five rounds; here it is a condition of eve
 asked on a ledger on which the scenario has happened: the evictor has its place, the victim waits.
 """
 
-from controller.scheduler import gangs, reclaim_gates
-from controller.scheduler.rules import Rules
+from controller.scheduler import gangs, model_gates, reclaim_gates
+from controller.scheduler.amounts import GPU
+from controller.scheduler.search import judging
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, TaskState
 
@@ -32,19 +33,20 @@ def could_reclaim(session: Session, evictor: JobState, victim: JobState, lost: l
     ):
         return False
     wanted = gangs.amounts_of(lost)
-    if not reclaim_gates.may_reclaim(victim.queue, wanted, victim.spec.preemptible):
+    held = [task for pod_set in evictor.pod_sets.values() for task in pod_set.tasks]
+    pieces = [(evictor.queue, [held])]
+    if (
+        reclaim_gates.may_reclaim(victim.queue, wanted, victim.spec.preemptible)
+        and reclaim_gates.may_be_victim(victim.queue, wanted, evictor.queue)
+        and judging.may_lose(session, victim, wanted, pieces, False, "")
+    ):
+        return True
+    if not session.rules.quota_per_model or not victim.queue.counts_models:
         return False
-    if not reclaim_gates.may_be_victim(victim.queue, wanted, evictor.queue):
-        return False
-    held = gangs.amounts_of([task for pod_set in evictor.pod_sets.values() for task in pod_set.tasks])
-    rules: Rules = session.rules
-    return reclaim_gates.scenario_allowed(
-        victim.queue,
-        wanted,
-        victim.spec.preemptible,
-        [(evictor.queue, [held])],
-        session.settings.saturation_milli,
-        rules,
+    by_model = [(evictor.queue, [(gangs.amounts_of(held), model_gates.held_by(held))])]
+    return any(
+        model_gates.may_take_back(victim.queue, model, wanted[GPU], by_model)
+        for model in model_gates.held_by(lost)
     )
 
 

@@ -34,7 +34,7 @@ class Choice:
 
     def over(self, prices: Prices) -> Over:
         """Say how the most over-served queue that loses something is served at the moment."""
-        return min([prices.over(unit.job, unit.amounts[GPU] > 0) for unit in self.units])
+        return min([prices.over(unit.job, unit.amounts[GPU] > 0, self.node) for unit in self.units])
 
     @property
     def is_current(self) -> bool:
@@ -61,7 +61,7 @@ def choose(
     task: TaskState,
     node: NodeState,
     may_go: Callable[[JobState], bool],
-    allowed: Callable[[list[Unit]], bool],
+    allowed: Callable[[list[Unit], NodeState], bool],
     takes: Callable[[TaskState, NodeState], bool],
 ) -> Choice | None:
     """Find what to evict on a node for one pod; None where nothing that may go would do.
@@ -73,7 +73,7 @@ def choose(
         return None
     if session.fit.refusal(session.fit.of(task)[0], node) is not None:
         return None
-    units = [unit for unit in candidates(prices, node, may_go) if allowed([unit])]
+    units = [unit for unit in candidates(prices, node, may_go) if allowed([unit], node)]
     if not units:
         return None
     request = task.spec.request
@@ -82,7 +82,7 @@ def choose(
         chosen = _whole(units, node, request.gpus - node.idle_gpus - node.releasing_gpus)
     elif request.is_shared and request.devices == 1:
         chosen = _on_one_card(units, node, request.portion, request.gpu_memory_mib)
-    if not chosen or not allowed(chosen) or not _has_room(session, takes, task, node, chosen):
+    if not chosen or not allowed(chosen, node) or not _has_room(session, takes, task, node, chosen):
         chosen = _by_trying(session, task, node, units, allowed, takes)
     return Choice(node, chosen) if chosen else None
 
@@ -93,7 +93,7 @@ def candidates(prices: Prices, node: NodeState, may_go: Callable[[JobState], boo
     units = [unit for job in jobs.values() if may_go(job) for unit in units_on(node, job, prices)]
     units.sort(key=lambda unit: unit.order)
     if len({unit.job.spec.queue for unit in units}) > 1:
-        units.sort(key=lambda unit: (unit.rank, prices.over(unit.job, unit.amounts[GPU] > 0)))
+        units.sort(key=lambda unit: (unit.rank, prices.over(unit.job, unit.amounts[GPU] > 0, node)))
     return units
 
 
@@ -219,7 +219,7 @@ def _by_trying(
     task: TaskState,
     node: NodeState,
     units: list[Unit],
-    allowed: Callable[[list[Unit]], bool],
+    allowed: Callable[[list[Unit], NodeState], bool],
     takes: Callable[[TaskState, NodeState], bool],
 ) -> list[Unit] | None:
     for unit in units[:MOST_SINGLES]:
@@ -227,7 +227,7 @@ def _by_trying(
             return [unit]
     chosen: list[Unit] = []
     for unit in units:
-        if allowed([*chosen, unit]):
+        if allowed([*chosen, unit], node):
             chosen.append(unit)
     if len(chosen) < 2 or not _has_room(session, takes, task, node, chosen):
         return None

@@ -1,6 +1,8 @@
 """Why this pod goes: the sentence that stands in its eviction, its event and its pod group. Pure."""
 
 from controller.scheduler.amounts import GPU, UNLIMITED
+from controller.scheduler.queues import models_of
+from controller.scheduler.reclaim_gates import level
 from controller.scheduler.session import Session
 from controller.scheduler.state import JobState, QueueState, TaskState
 
@@ -22,11 +24,28 @@ def _bound(milli: int) -> str:
     return "everything" if milli == UNLIMITED else gpus(milli)
 
 
-def reclaimed(evictor: JobState, task: TaskState) -> str:
-    """Say why reclaim takes a pod, by the numbers of its queue before anything was taken."""
+def reclaimed(evictor: JobState, task: TaskState, by_model: bool = False) -> str:
+    """Say why reclaim takes a pod, by the numbers of its queue before anything was taken, `by_model` of its model too."""
     queue = task.job.queue if task.job is not None else None
-    share = f": {_share(queue)}" if queue is not None else ""
-    return f"reclaimed for job {evictor.id} of queue {evictor.spec.queue}{share}"
+    if queue is None:
+        return f"reclaimed for job {evictor.id} of queue {evictor.spec.queue}"
+    named = _named(evictor.queue, queue, task) if by_model and evictor.queue is not None else ""
+    return f"reclaimed for job {evictor.id} of queue {evictor.spec.queue}: {_share(queue)}{named}"
+
+
+def _named(reclaimer: QueueState, queue: QueueState, task: TaskState) -> str:
+    """Say whose the cards are by name, where the queues that stand where the paths part have quotas of their model."""
+    ours, theirs = level(reclaimer, queue)
+    found = [model for model, _ in models_of(task) if model in ours.model_quota]
+    if not found:
+        return ""
+    model = found[0]
+    mine, held = gpus(ours.model_quota[model]), gpus(ours.by_model[model][0])
+    has = f"; queue {ours.name} has a quota of {mine} {model} and holds {held}"
+    if model not in theirs.model_quota:
+        return f"{has}, queue {theirs.name} has none of them by quota"
+    mine, held = gpus(theirs.model_quota[model]), gpus(theirs.by_model[model][0])
+    return f"{has}, queue {theirs.name} has a quota of {mine} and holds {held}"
 
 
 def preempted(evictor: JobState, task: TaskState) -> str:

@@ -16,7 +16,7 @@ from controller.scheduler.search.units import Over, Prices, Unit, may_leave, new
 from controller.scheduler.state import JobState, NodeState, TaskState
 
 MayGo: TypeAlias = Callable[[JobState], bool]
-Allowed: TypeAlias = Callable[[list[Unit]], bool]
+Allowed: TypeAlias = Callable[[list[Unit], NodeState], bool]
 Takes: TypeAlias = Callable[[TaskState, NodeState], bool]
 
 _Rank: TypeAlias = tuple[int, Over, int]
@@ -25,16 +25,17 @@ _Rank: TypeAlias = tuple[int, Over, int]
 class _Bound:
     """Whose pods may leave a node that was not worked out yet: one job of each queue, and whether its pods have GPUs."""
 
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "node")
 
-    def __init__(self, jobs: list[tuple[JobState, bool]]) -> None:
+    def __init__(self, node: NodeState, jobs: list[tuple[JobState, bool]]) -> None:
+        self.node = node
         self.jobs = jobs
 
     def over(self, prices: Prices) -> Over:
         """Say how the most over-served of these queues is served at the moment."""
-        found = prices.over(*self.jobs[0])
+        found = prices.over(*self.jobs[0], self.node)
         for job, by_gpu in self.jobs[1:]:
-            found = min(found, prices.over(job, by_gpu))
+            found = min(found, prices.over(job, by_gpu, self.node))
         return found
 
 
@@ -86,7 +87,7 @@ class Shelf:
             if now > over:
                 heapreplace(self._heap, (rank, now, new, index, age, choice))
                 continue
-            if isinstance(choice, Choice) and choice.is_current and self._allowed(choice.units):
+            if isinstance(choice, Choice) and choice.is_current and self._allowed(choice.units, choice.node):
                 return choice
             heappop(self._heap)
             if not self._budget.spend():
@@ -142,5 +143,5 @@ class Shelf:
             return None
         if self._session.fit.refusal(self._session.fit.of(self._task)[0], node) is not None:
             return None
-        found = _Bound([(job, by_gpu) for (_, by_gpu), job in jobs.items()])
+        found = _Bound(node, [(job, by_gpu) for (_, by_gpu), job in jobs.items()])
         return (cheapest * max(lacking, 1), found.over(self._prices), newest), found

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from controller.scheduler import gangs
+from controller.scheduler import gangs, model_gates
 from controller.scheduler.amounts import CPU, GPU, MEMORY, Amounts
 from controller.scheduler.model import ACTIVE_USED, PodSet, SubGroup, TaskStatus
 from controller.scheduler.session import Session
@@ -44,8 +44,9 @@ class Prices:
     def __init__(self, session: Session) -> None:
         self.now = session.snapshot.now
         self._changes = session.ledger.changes
-        self._over: dict[tuple[str, bool], Over] = {}
+        self._over: dict[tuple[str, bool, str], Over] = {}
         self._over_at = 0
+        self._by_model = session.rules.quota_per_model
         self._seconds: dict[str, int] = {}
         levels: dict[str, set[int]] = {}
         for job in session.ledger.jobs.values():
@@ -68,15 +69,18 @@ class Prices:
         """Give the weight of the job's priority in its queue."""
         return self._factors.get((job.spec.queue, job.spec.priority), 1)
 
-    def over(self, job: JobState, by_gpu: bool) -> Over:
-        """Say how its queue is served at the moment (`over_service`)."""
+    def over(self, job: JobState, by_gpu: bool, node: NodeState) -> Over:
+        """Say how its queue is served at the moment (`over_service`), as to what it has on this node."""
         if self._over_at != len(self._changes):
             self._over_at = len(self._changes)
             self._over.clear()
-        key = (job.spec.queue, by_gpu)
+        model = ""
+        if self._by_model and by_gpu and job.queue is not None and job.queue.counts_models:
+            model = model_gates.model_of(node)
+        key = (job.spec.queue, by_gpu, model)
         found = self._over.get(key)
         if found is None:
-            found = self._over[key] = over_service(job.queue, by_gpu)
+            found = self._over[key] = over_service(job.queue, by_gpu, model)
         return found
 
     def unit(self, job: JobState, tasks: Iterable[TaskState], *, surplus: bool = False) -> "Unit":
@@ -108,21 +112,28 @@ class Unit:
         return (self.rank, newness(self.job), self.job.id)
 
 
-def over_service(queue: QueueState | None, by_gpu: bool) -> Over:
+def over_service(queue: QueueState | None, by_gpu: bool, model: str = "") -> Over:
     """Say how far a queue is served beyond its fair share, for each queue from the root down: so two are compared where
     their paths part. The smallest is the most over-served.
 
-    In GPUs, or for pods without any in CPU or memory, whichever is more. Who has no fair share comes first.
+    In GPUs, or for pods without any in CPU or memory, whichever is more. Who has no fair share comes first. A queue with a
+    quota of the `model` is measured by that.
     """
     path = queue.path if queue is not None else ()
     if by_gpu:
-        return tuple([-_beyond(state.allocated[GPU], state.fair_share[GPU]) for state in path])
+        return tuple([-_beyond(*_held_and_share(state, model)) for state in path])
     return tuple(
         [
             -max(_beyond(state.allocated[resource], state.fair_share[resource]) for resource in (CPU, MEMORY))
             for state in path
         ]
     )
+
+
+def _held_and_share(state: QueueState, model: str) -> tuple[int, int]:
+    if model in state.model_quota:
+        return state.by_model[model][0], state.model_quota[model]
+    return state.allocated[GPU], state.fair_share[GPU]
 
 
 def _beyond(held: int, share: int) -> int:
