@@ -9,22 +9,24 @@ import msgspec
 
 from kube.store import Change
 from kube.types import Pod
-from tests.cluster.scheduler_stage import SchedulerStage
+from tests.cluster.scheduler_stage import USER, SchedulerStage
 
 GPUS = 8
-_ENDED = ("Succeeded", "Failed")
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What one job came to: its pods that hold a place and those that wait, and how many were evicted.
 
-    `odd` lists whatever must never be: a pod bound twice, a victim that was none, a node over its GPUs, a delete.
+    `odd` lists what must never be, whoever schedules: a pod bound twice, one evicted twice, a delete, a gang half there, a
+    node that is over its GPUs in the end. `needless`: what one scheduler alone never does, a node over its GPUs on the way
+    and a victim that was none.
     """
 
     bound: int
     waiting: int = 0
     evicted: int = 0
     odd: tuple[str, ...] = ()
+    needless: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -63,15 +65,12 @@ class Ledger:
             return
         now = time.monotonic()
         with self._lock:
-            if change is Change.DELETED or pod.status.phase in _ENDED or not pod.spec.node_name:
+            if change is Change.DELETED or has_ended(pod) or not pod.spec.node_name:
                 self._at.pop(pod.metadata.uid, None)
             else:
                 self._at[pod.metadata.uid] = pod
-            carried = Counter[str]()
-            for one in self._at.values():
-                carried[one.spec.node_name] += _gpus(one)
-            for node, amount in carried.items():
-                if node in self.stage.nodes and amount > GPUS:
+            for node, amount in self._carried().items():
+                if amount > GPUS:
                     self._over[node] = max(self._over.get(node, 0), amount)
             for job, least in self._least.items():
                 self._clock(job, sum(1 for one in self._at.values() if _is_of(one, job)), least, now)
@@ -91,7 +90,24 @@ class Ledger:
             waiting=len(stage.waiting(job)),
             evicted=len({name for name, _ in evictions}),
             odd=tuple(self._odd(job, evictions)),
+            needless=tuple(self._needless({name for name, _ in self._done("eviction")})),
         )
+
+    def bound_by_others(self) -> set[str]:
+        """Name the pods that a scheduler with another account than the real one's bound."""
+        return {name for name, user in self._done("binding") if user != USER}
+
+    def carried(self) -> dict[str, int]:
+        """Give the GPUs that each node of the stage carries now."""
+        with self._lock:
+            return self._carried()
+
+    def _carried(self) -> Counter[str]:
+        carried = Counter[str]()
+        for one in self._at.values():
+            if one.spec.node_name in self.stage.nodes:
+                carried[one.spec.node_name] += gpus_of(one)
+        return carried
 
     def _odd(self, job: str, evictions: Counter[tuple[str, str]]) -> list[str]:
         """Two schedulers may tell the same pod to leave, which it does once; one of them does not ask again."""
@@ -100,13 +116,16 @@ class Ledger:
         found = [f"{name} was bound {times} times" for name, times in binds.items() if times > 1]
         found += [f"pod {uid} was on nodes {sorted(on)}" for uid, on in stage.bound_to.items() if len(on) > 1]
         found += [f"{name} was evicted {times} times" for (name, _), times in evictions.items() if times > 1]
-        found += self._wrong_victims({name for name, _ in self._done("eviction")})
-        found += [f"node {node} carried {most} GPUs" for node, most in self._over.items()]
+        found += [f"node {node} carries {now} GPUs" for node, now in self.carried().items() if now > GPUS]
         found += [f"{name} waits and does not say why" for name in stage.waiting(job) if not stage.why(name)]
         found += [f"{one['resource']} {one.get('name')} was deleted" for one, _ in self._writes("delete")]
         if (since := self._half_since.get(job)) is not None:
             found.append(f"{job} is half there for {time.monotonic() - since:.0f} s")
         return found
+
+    def _needless(self, evicted: set[str]) -> list[str]:
+        found = [f"node {node} carried {most} GPUs" for node, most in self._over.items()]
+        return found + self._wrong_victims(evicted)
 
     def _wrong_victims(self, evicted: set[str]) -> list[str]:
         """Who had to leave: all that were lent on one node, and what is left of a gang that is not whole."""
@@ -143,5 +162,11 @@ def _is_of(pod: Pod, job: str) -> bool:
     return pod.metadata.name.startswith(f"{job}-")
 
 
-def _gpus(pod: Pod) -> int:
+def has_ended(pod: Pod) -> bool:
+    """Tell whether a pod gave back what it had."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def gpus_of(pod: Pod) -> int:
+    """Give the GPUs that a pod asks for."""
     return sum(int(one.resources.limits.get("nvidia.com/gpu", "0")) for one in pod.spec.containers)

@@ -6,21 +6,27 @@ waits. They stand on nodes of their own in one pool, so that one fault strikes a
 """
 
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
 from kube import paths
+from kube.api import Conflict
 from sandbox.actors import SCHEDULER
 from tests.cluster.gate import Asked, Gate, Word
-from tests.cluster.scheduler_ledger import Ledger
+from tests.cluster.scheduler_ledger import GPUS, Ledger
 from tests.cluster.scheduler_stage import NOW, POOL_LABEL, QUEUE_LABEL, SchedulerStage
 
 PART = "part"
 HELD_WITHIN_S = 20.0
 ENDED_WITHIN_S = 60.0
-# The scheduler's own patience for a member that cannot follow; shorter than in production, as the Lease is.
+RACE_S = 8.0
+# The scheduler's own patience for a member that cannot follow, or was turned away; shorter than in production, as the Lease
+# is.
 SETTINGS: dict[str, Any] = {
-    "graces": {"half_gang": "3s"},
+    "graces": {"half_gang": "3s", "stale_gang": "3s"},
     "leader": {"lease_duration": "8s", "renew_deadline": "6s", "retry_period": "1s"},
 }
 
@@ -35,7 +41,7 @@ class Phase(StrEnum):
 
 JOBS = {Phase.GANG: "gang", Phase.ROOM: "short", Phase.RECLAIM: "lent"}
 MEMBERS = {"gang": 16, "short": 8}
-OWNER, TAKER = "owner", "taker"
+OWNER, TAKER, PASSED_BY = "owner", "taker", "passed-by"
 
 
 class Holding:
@@ -72,6 +78,7 @@ class Scene:
     def __init__(self, stage: SchedulerStage, gate: Gate) -> None:
         self.stage, self.gate = stage, gate
         self.ledger = Ledger(stage)
+        self.by_hand: set[str] = set()
 
     def kube(self) -> dict[str, Any]:
         """Give the scheduler's way to the server, which leads through the gate."""
@@ -97,7 +104,7 @@ class Scene:
         self.gate.rule = Holding()
         self._create("gang", self.gangs, 16, least=16)
         self._create("short", self.gangs, 8, least=8)
-        self.stage.create_pod(OWNER, self.lender, 8, nodeSelector={PART: "lent"})
+        self._create(OWNER, self.lender, 1, gpus=8, part="lent")
         self.stage.until(
             lambda: not self._why_not_held(), f"all to be half done: {self._why_not_held}", HELD_WITHIN_S
         )
@@ -120,6 +127,25 @@ class Scene:
         self.stage.create_pod(TAKER, self.gangs, 2, schedulerName="somebody-else", nodeName=node)
         self.gate.decide(goes_on=False, part="/short-")
 
+    def overfill(self) -> None:
+        """Bind pods of the second gang beside what took its room, one more than the node has GPUs for.
+
+        Luck alone would bring two schedulers to it once in many rounds, and how one heals it is to be seen in each.
+        """
+        stage = self.stage
+        stage.until(lambda: TAKER in stage.running(TAKER), f"{TAKER} to show")
+        node = stage.running(TAKER)[TAKER]
+        room = GPUS - self.ledger.carried()[node]
+        for name in stage.waiting("short")[: room + 1]:
+            with suppress(Conflict):  # one of them was quicker
+                self._bind(name, node)
+
+    def _bind(self, pod: str, node: str) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"metadata": {"name": pod}, "target": target}
+        self.stage.admin.create(paths.binding(self.stage.namespace, pod), body)
+        self.by_hand.add(pod)
+
     def has_gone_on(self) -> bool:
         """Tell whether the gang is whole and who gains has its place."""
         return len(self.stage.running("gang")) == 16 and bool(self.stage.running(OWNER))
@@ -136,21 +162,51 @@ class Scene:
             ENDED_WITHIN_S,
         )
         self.ledger.close_half("short")
-        stage.admin.delete(paths.pod(stage.namespace, TAKER), NOW)
+        self._give_room_back()
         stage.until(lambda: len(stage.running("short")) == 8, "the other gang to be whole", ENDED_WITHIN_S)
+
+    def end_race(self, leave_one: Callable[[], None]) -> None:
+        """Let two schedulers race for everything, for the room that is given back too; then wait until the one that
+        `leave_one` leaves has put all of it right.
+        """
+        self._pass_by()
+        time.sleep(RACE_S)
+        self._give_room_back()
+        time.sleep(RACE_S)
+        leave_one()
+        self.stage.until(self._is_right, "one scheduler alone to put everything right", ENDED_WITHIN_S)
+
+    def _pass_by(self) -> None:
+        """Bind one pod by hand that no scheduler would bind: of this one at least it is sure that it was somebody else."""
+        stage = self.stage
+        stage.create_pod(PASSED_BY, self.gangs, 0, nodeSelector={PART: "none"})
+        stage.until(lambda: bool(stage.why(PASSED_BY)), f"{PASSED_BY} to wait")
+        time.sleep(1.0)
+        self._bind(PASSED_BY, stage.nodes[0])
+
+    def _is_right(self) -> bool:
+        stage = self.stage
+        counts = [len(stage.running(job)) for job in ("gang", "short", "lent", OWNER)]
+        is_due = counts == [16, 8, 8, 1] and max(self.ledger.carried().values()) <= GPUS
+        return is_due and len(stage.waiting("")) == 8 and all(stage.why(name) for name in stage.waiting(""))
+
+    def _give_room_back(self) -> None:
+        self.stage.admin.delete(paths.pod(self.stage.namespace, TAKER), NOW)
 
     def _has_given_back(self) -> bool:
         stage = self.stage
         return not self.ledger.holding("short") and len(stage.waiting("short")) == 8
 
-    def _create(self, name: str, queue: str, pods: int, least: int = 1) -> None:
-        """Let a ReplicaSet keep so many pods of one GPU in a pod group: who is evicted is made anew at once."""
+    def _create(
+        self, name: str, queue: str, pods: int, least: int = 1, *, gpus: int = 1, part: str = ""
+    ) -> None:
+        """Let a ReplicaSet keep so many pods in a pod group: who is evicted, or turned away, is made anew at once."""
         stage = self.stage
         labels = {QUEUE_LABEL: queue, POOL_LABEL: stage.pool, "set": name}
-        limits = {"limits": {"nvidia.com/gpu": "1"}}
+        limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
         pod = {
             "schedulerName": SCHEDULER,
-            "nodeSelector": {PART: name},
+            "nodeSelector": {PART: part or name},
             "terminationGracePeriodSeconds": 1,
             "containers": [{"name": "main", "image": "example.invalid/work:1", "resources": limits}],
         }

@@ -57,11 +57,16 @@ class SchedulerStage:
 
     # Setting up
 
+    @property
+    def listen(self) -> str:
+        """Where `metric` looks: for the one scheduler that is told to listen there."""
+        return f"127.0.0.1:{self._port}"
+
     def start(self, replicas: int = 1, **settings: Any) -> None:
         """Start the scheduler; returns when it has turned for the first time."""
         table: Raw = {"pool": self.pool, **settings}
         if replicas == 1:
-            table["listen"] = f"127.0.0.1:{self._port}"
+            table["listen"] = self.listen
         self.actors = start_scheduler(self.sandbox, replicas=replicas, settings=table)
         if replicas == 1:
             (actor,) = self.actors

@@ -69,7 +69,10 @@ class Deployment:
 def start(scene: Scene, fault: Fault) -> Deployment:
     """Start what the fault needs; returns when one leads."""
     settings = {"pool": scene.stage.pool, **SETTINGS, **scene.kube()}
-    running = Deployment(scene.stage.sandbox, 2 if fault is Fault.LEADER_CHANGED else 1, settings)
+    replicas = 2 if fault is Fault.LEADER_CHANGED else 1
+    if replicas == 1:
+        settings["listen"] = scene.stage.listen
+    running = Deployment(scene.stage.sandbox, replicas, settings)
     scene.stage.actors = running.actors
     scene.stage.until(lambda: running.leader() is not None, "a scheduler to lead")
     return running
@@ -168,10 +171,13 @@ class Second:
         scene.take_room()
         self.actor.resume()
         _pass(scene, goes_on=True)
+        scene.overfill()
 
     def stop(self) -> None:
+        """End it, as whoever finds it would."""
         self.actor.resume()
-        self.actor.stop()
+        if self.actor.process.alive:
+            self.actor.stop()
 
 
 def _pass(scene: Scene, *, goes_on: bool) -> None:
