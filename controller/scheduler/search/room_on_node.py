@@ -6,9 +6,9 @@ one after the other until it does, and then those that can be spared, the most e
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
-from controller.scheduler.amounts import GPU
+from controller.scheduler.amounts import GPU, Amounts
 from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.search.units import Over, Prices, Unit, may_leave, newness, units_on
 from controller.scheduler.session import Session
@@ -17,6 +17,7 @@ from controller.scheduler.state import DeviceState, JobState, NodeState, TaskSta
 MOST_SINGLES: Final = 16
 """How many single evictions are tried on one node where counting does not answer."""
 _NEVER: Final = 1 << 62
+_Likeness: TypeAlias = tuple[str, Amounts, tuple[str, ...]]
 
 
 class Choice:
@@ -73,7 +74,7 @@ def choose(
         return None
     if session.fit.refusal(session.fit.of(task)[0], node) is not None:
         return None
-    units = [unit for unit in candidates(prices, node, may_go) if allowed([unit], node)]
+    units = _bearable(candidates(prices, node, may_go), node, allowed)
     if not units:
         return None
     request = task.spec.request
@@ -95,6 +96,34 @@ def candidates(prices: Prices, node: NodeState, may_go: Callable[[JobState], boo
     if len({unit.job.spec.queue for unit in units}) > 1:
         units.sort(key=lambda unit: (unit.rank, prices.over(unit.job, unit.amounts[GPU] > 0, node)))
     return units
+
+
+def _bearable(
+    units: list[Unit], node: NodeState, allowed: Callable[[list[Unit], NodeState], bool]
+) -> list[Unit]:
+    """Leave out what a queue cannot bear to lose. Jobs of one pod and one queue that hold the same are alike to every judge,
+    so the first of them is asked about for all."""
+    known: dict[_Likeness, bool] = {}
+    found: list[Unit] = []
+    for unit in units:
+        likeness = _likeness(unit)
+        may_go = known.get(likeness) if likeness is not None else None
+        if may_go is None:
+            may_go = allowed([unit], node)
+            if likeness is not None:
+                known[likeness] = may_go
+        if may_go:
+            found.append(unit)
+    return found
+
+
+def _likeness(unit: Unit) -> _Likeness | None:
+    """What decides whether a job of one pod may go; None for every other, since what it needs to go on decides too."""
+    lone = unit.job.lone
+    if lone is None or lone.min_available < 1:
+        return None
+    models = tuple([device.spec.model for device in unit.tasks[0].devices])
+    return unit.job.spec.queue, unit.amounts, models
 
 
 # --- by counting -----------------------------------------------------------------------------------------------------
