@@ -13,11 +13,12 @@ other nodes at that time, so that one broken workload condemns no node. An image
 that exits, count for nothing.
 
 **What nodemend does.** nodemend-scheduler places no new pod there for 10 minutes (`graces.start_failures` in
-scheduler.toml), then one pod at a time: if it fails too, the node is put aside again for twice as long, up to 2 hours;
-the first that starts ends all of it. At most 10 % of the pool, at least one node, is put aside so: what fails everywhere
-is no node's fault. What runs goes on, the node stays capacity, and nobody is evicted for it. nodemend-controller does
-nothing about it: no cordon, no incident, no repair, no page, since pods that fail prove nothing about a part. Other
-schedulers still place pods there.
+scheduler.toml), then one pod at a time: if it fails too, the node is put aside again for twice as long, up to 2
+hours; the first that starts ends all of it. Where no pod came for 10 minutes, two are let in together, then four and
+so on: maybe only gangs wait that need several places there. At most 10 % of the pool, at least one node, is put aside
+so: what fails everywhere is no node's fault. What runs goes on, the node stays capacity, and nobody is evicted for
+it. nodemend-controller does nothing about it: no cordon, no incident, no repair, no page, since pods that fail prove
+nothing about a part. Other schedulers still place pods there.
 
 **What on-call does.** See the reason's own text.
 

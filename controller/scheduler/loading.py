@@ -125,7 +125,7 @@ def settle(tasks: Iterable[TaskState], nodes: dict[str, NodeState], rules: Rules
         _settle(task, node)
     for node in nodes.values():
         if node.spec.probe:
-            node.idle_pods = min(node.idle_pods, 1)
+            node.idle_pods = min(node.idle_pods, node.spec.probe_pods)
     if rules.believe_device_count:
         for node in nodes.values():
             if node.spec.whole_gpus is not None:

@@ -70,14 +70,15 @@ class NumaTopology(Value, frozen=True, kw_only=True):
 class Node(Value, frozen=True, kw_only=True):
     """One node as the cycle sees it.
 
-    `closed`: why it takes no new pod at all (cordoned, NotReady, quarantined), "" = open; `out`: besides, it is no capacity.
-    `no_new_gpu`: why it takes no new pod with a GPU while others stay (an unfenced sick card, say). `no_multi_gpu`,
-    `no_multi_node`, `avoid`: why pods of several GPUs, pods with RDMA and gangs over several nodes, or any pod where another
-    node would do, are kept off; "" = they are not. `probe`: why it takes one new pod at a time, "" = as many as fit.
-    `unseen`: which of these fields are set only because something is Unknown. `whole_gpus`: how many GPUs kubelet gives in
-    all, None = as many as `gpus` has (`believe_device_count`). `mig`: instances by profile in all; `no_new_mig`: why it
-    takes no new pod with a MIG instance (a pod of KAI's old MIG annotations runs there, whose instances nobody counts).
-    `cordoned` and `taints` are Kubernetes' own. `numa` None = nobody tells of its zones.
+    `closed`: why it takes no new pod at all (cordoned, NotReady, quarantined), "" = open; `out`: besides, it is no
+    capacity. `no_new_gpu`: why it takes no new pod with a GPU while others stay (an unfenced sick card, say).
+    `no_multi_gpu`, `no_multi_node`, `avoid`: why pods of several GPUs, pods with RDMA and gangs over several nodes, or
+    any pod where another node would do, are kept off; "" = they are not. `probe`: why it takes no more than
+    `probe_pods` new pods now, "" = as many as fit. `unseen`: which of these fields are set only because something is
+    Unknown. `whole_gpus`: how many GPUs kubelet gives in all, None = as many as `gpus` has (`believe_device_count`).
+    `mig`: instances by profile in all; `no_new_mig`: why it takes no new pod with a MIG instance (a pod of KAI's old
+    MIG annotations runs there, whose instances nobody counts). `cordoned` and `taints` are Kubernetes' own. `numa`
+    None = nobody tells of its zones.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Node(Value, frozen=True, kw_only=True):
     no_multi_node: str = ""
     avoid: str = ""
     probe: str = ""
+    probe_pods: int = 1
     unseen: tuple[str, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0

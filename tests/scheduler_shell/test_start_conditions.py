@@ -71,13 +71,14 @@ def test_the_run_book_knows_the_words_and_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("minute", "pool", "aside", "probing"),
     [
-        pytest.param(1, POOL, {"n1"}, set(), id="put aside"),
-        pytest.param(11, POOL, set(), {"n1"}, id="on probation"),
-        pytest.param(1, ("n1", *POOL[5:]), {"n1"}, set(), id="in a small pool, one node at least"),
+        pytest.param(1, POOL, {"n1"}, {}, id="put aside"),
+        pytest.param(11, POOL, set(), {"n1": 1}, id="on probation"),
+        pytest.param(31, POOL, set(), {"n1": 4}, id="on probation, and nobody came"),
+        pytest.param(1, ("n1", *POOL[5:]), {"n1"}, {}, id="in a small pool, one node at least"),
     ],
 )
 def test_a_condition_says_to_others_what_the_scheduler_does(
-    minute: int, pool: tuple[str, ...], aside: set[str], probing: set[str]
+    minute: int, pool: tuple[str, ...], aside: set[str], probing: dict[str, int]
 ) -> None:
     """Whoever reads the Node alone, as kubectl nodemend does, comes to the same nodes."""
     memory = StartFailures()
@@ -85,8 +86,8 @@ def test_a_condition_says_to_others_what_the_scheduler_does(
     said = condition_of(kube_node(), memory.findings(minutes(minute), pool)["n1"], NOW)
     assert said is not None
     held, probed = read_back([kube_node(said)])
-    assert (set(held), set(probed)) == (aside, probing)
-    assert (set(memory.aside(minutes(minute), pool)), set(memory.probing(minutes(minute), pool))) == (
+    assert (set(held), probed) == (aside, probing)
+    assert (set(memory.aside(minutes(minute), pool)), memory.probing(minutes(minute), pool)) == (
         aside,
         probing,
     )
@@ -103,7 +104,7 @@ def test_a_condition_that_changes_nothing_reads_as_nothing() -> None:
         assert ill is not None
         said = condition_of(kube_node(ill), why, NOW)
         assert said is not None
-        assert read_back([kube_node(said), kube_node()]) == ({}, frozenset())
+        assert read_back([kube_node(said), kube_node()]) == ({}, {})
 
 
 def _three_of_two_on(node_name: str) -> list[Pod]:

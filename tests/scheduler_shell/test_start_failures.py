@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduler.model import TaskStatus
-from controller.scheduler.shell.start_failures import CLOSED, StartFailures, put_aside
+from controller.scheduler.shell.start_failures import CLOSED, FEW_AT_A_TIME, StartFailures, put_aside
 from kube.types import Pod
 from tests.scheduler.words import bound, cluster, decide, evicted, job, node, queue
 from tests.scheduler_shell.start_words import NOW, minutes, pod, running, turned_away, waiting
@@ -152,9 +152,19 @@ def test_a_pod_that_hangs_is_no_probe_for_ever() -> None:
     memory = told(*THREE_OF_TWO)
     hangs = waiting("c-1", owner="c", reason="ImagePullBackOff", at=minutes(11))
     memory.took((*THREE_OF_TWO, hangs), minutes(12))
-    assert memory.probing(minutes(12), POOL) == set()
+    assert memory.probing(minutes(12), POOL) == {}
     memory.took((*THREE_OF_TWO, hangs), minutes(22))
-    assert memory.probing(minutes(22), POOL) == {"n1"}
+    assert set(memory.probing(minutes(22), POOL)) == {"n1"}
+
+
+def test_where_no_pod_comes_more_are_let_in_together() -> None:
+    """Maybe only gangs wait that need more places there; twice as many after each ten minutes, and once more from one."""
+    memory = told(*THREE_OF_TWO)
+    most = [memory.probing(minutes(minute), POOL)["n1"] for minute in (10, 19, 20, 30, 40, 80, 90, 700)]
+    assert most == [1, 1, 2, 4, 8, 128, 128, 128]
+    assert "it takes 8 pods at a time until one starts" in memory.findings(minutes(40), POOL)["n1"]
+    memory.took((*THREE_OF_TWO, turned_away("c-1", owner="c", at=minutes(41))), minutes(41))
+    assert memory.probing(minutes(62), POOL) == {"n1": 1}
 
 
 def test_what_is_seen_again_counts_once() -> None:
@@ -229,7 +239,7 @@ def test_never_more_than_the_cap(seen: list[tuple[str, str, int, bool]], size: i
         )
     )
     pool = POOL[:size]
-    aside, probing = memory.aside(minutes(later), pool).keys(), memory.probing(minutes(later), pool)
+    aside, probing = memory.aside(minutes(later), pool).keys(), memory.probing(minutes(later), pool).keys()
     assert aside.isdisjoint(probing)
     assert aside | probing <= set(pool)
     assert len(aside | probing) <= max(1, size // 10)
@@ -279,12 +289,22 @@ def test_a_node_on_probation_takes_one_pod() -> None:
     """The second goes elsewhere, or waits; while a bind is under way it takes none."""
     jobs = [job(name, "team") for name in ("p", "q", "r")]
     snapshot = cluster([node("a", 4)], [queue("team", 4)], jobs)
-    plan = decide(put_aside(snapshot, {}, {"a"}))
+    plan = decide(put_aside(snapshot, {}, {"a": 1}))
     assert (len(plan.binds), evicted(plan)) == (1, [])
     binding = msgspec.structs.replace(jobs[0].tasks[0], status=TaskStatus.BINDING, node="a")
     under_way = [msgspec.structs.replace(jobs[0], tasks=(binding,)), *jobs[1:]]
     snapshot = cluster([node("a", 4)], [queue("team", 4)], under_way)
-    assert decide(put_aside(snapshot, {}, {"a"})).binds == ()
+    assert decide(put_aside(snapshot, {}, {"a": 1})).binds == ()
+
+
+def test_a_gang_starts_on_probation_once_as_many_are_let_in_as_it_needs() -> None:
+    """Before that it waits whole, and says why."""
+    jobs = [job("gang", "team", pods=3, least=3)]
+    snapshot = cluster([node("a", 4)], [queue("team", 4)], jobs)
+    early = decide(put_aside(snapshot, {}, {"a": 2}))
+    assert early.binds == ()
+    assert any(FEW_AT_A_TIME in reason.text for wait in early.waits for reason in wait.reasons)
+    assert len(decide(put_aside(snapshot, {}, {"a": 4})).binds) == 3
 
 
 def test_a_node_on_probation_costs_nobody_his_place() -> None:
@@ -295,7 +315,7 @@ def test_a_node_on_probation_costs_nobody_his_place() -> None:
         job("second", "owner", age_s=60),
     ]
     snapshot = cluster([node("a", 8)], [queue("guest"), queue("owner", 8)], jobs)
-    plan = decide(put_aside(snapshot, {}, {"a"}))
+    plan = decide(put_aside(snapshot, {}, {"a": 1}))
     assert (len(plan.binds), evicted(plan)) == (1, [])
 
 

@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     suspected: str = ""
     unseen: Unseen = Unseen.ADMIT
     aside: Mapping[str, str] = {}
-    probing: frozenset[str] = frozenset()
+    probing: Mapping[str, int] = {}
     held_back: Mapping[str, str] = {}
 
 

@@ -9,14 +9,17 @@ pods themselves (`starts`): nothing else is remembered that could not be read ag
   its workload does not fail on other nodes too, or starts there.
 - A start on the node takes back what failed before it; a start without a GPU only what failed without one.
 - A condemned node takes no new pod for `FIRST`, or for as long as the configuration says; after that one pod at a time
-  (`probing`). The first that starts clears it, the next failure puts it aside for twice as long, up to `LONGEST`.
+  (`probing`). The first that starts clears it, the next failure puts it aside for twice as long, up to `LONGEST`. Where
+  none comes for `PROBE_LASTS` it may be that only gangs wait that need more places there: two are let in then, and so on.
 - At most `SHARE` of the pool, at least one node, is put aside or on probation so: what fails everywhere is no node's fault.
 
 A node put aside stays capacity, and nobody is evicted for it: for the core it is like a node that nobody can see into.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -43,10 +46,11 @@ PROBE_LASTS: Final = timedelta(minutes=10)
 """A pod that starts for longer (an image that cannot be pulled, say) no longer counts as the probe."""
 PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 CLOSED: Final = "node(s) were put aside since starts failed there again and again"
-ONE_AT_A_TIME: Final = "node(s) took one pod at a time since starts failed there again and again"
+FEW_AT_A_TIME: Final = "node(s) took few pods at a time since starts failed there again and again"
 
 _NO_NEW_POD: Final = "it takes no new pod until"
-_ONE_POD: Final = "it takes one pod at a time until one starts"
+_MOST_DOUBLED: Final = 7
+_ON_PROBATION: Final = re.compile(r"it takes (one pod|\d{1,3} pods) at a time until one starts$")
 _MOST_NODES: Final = 20_000
 _MOST_EVENTS: Final = 64
 _MOST_TEMPLATES: Final = 50_000
@@ -228,7 +232,8 @@ class StartFailures:
             return f"it takes pods all the same, since {SHARE}% of the pool are put aside already"
         if now < trouble.until:
             return f"{_NO_NEW_POD} {trouble.until:%Y-%m-%dT%H:%M:%SZ}"
-        return _ONE_POD
+        most = _most_at_a_time(trouble, now)
+        return f"it takes {'one pod' if most == 1 else f'{most} pods'} at a time until one starts"
 
     def aside(self, now: datetime, pool: Collection[str]) -> Mapping[str, str]:
         """Give the nodes of the pool (names) that take no new pod now, and why."""
@@ -239,9 +244,10 @@ class StartFailures:
             if name in kept and (now < one.until or name in self._starting)
         }
 
-    def probing(self, now: datetime, pool: Collection[str]) -> frozenset[str]:
-        """Give the nodes of the pool that take one pod now, to see whether it starts."""
-        return self._kept(pool) - self.aside(now, pool).keys()
+    def probing(self, now: datetime, pool: Collection[str]) -> Mapping[str, int]:
+        """Give the nodes of the pool that take so many pods now, to see whether they start."""
+        tried = self._kept(pool) - self.aside(now, pool).keys()
+        return {name: _most_at_a_time(self._troubles[name], now) for name in tried}
 
     def holding(self, now: datetime) -> Mapping[str, Pause]:
         """Give who goes back for a while since kubelet turned its pods away: by pod group (namespace/name), and by
@@ -283,6 +289,11 @@ class StartFailures:
             del self._started[next(iter(self._started))]
 
 
+def _most_at_a_time(trouble: _Trouble, now: datetime) -> int:
+    """Count the pods that a node on probation takes: the longer none came, the more."""
+    return 1 << min((now - trouble.until) // PROBE_LASTS, _MOST_DOUBLED)
+
+
 def _note(table: dict[str, dict[str, datetime]], key: str, start: Start) -> None:
     """Note where and when; of two nodes at most, which is enough to know one that is not a given one."""
     places = table.pop(key, {})
@@ -312,9 +323,9 @@ def _words(counted: Collection[Start], times: int) -> str:
 
 
 def put_aside(
-    snapshot: Snapshot, aside: Mapping[str, str], probing: Collection[str] = frozenset()
+    snapshot: Snapshot, aside: Mapping[str, str], probing: Mapping[str, int] = MappingProxyType({})
 ) -> Snapshot:
-    """Give the snapshot in which nodes put aside take no new pod, and those on probation one, unless a bind is under way.
+    """Give the snapshot in which nodes put aside take no new pod, and those on probation so many, or none during a bind.
 
     They stay capacity, and it is marked as want of knowledge (`Node.unseen`), so that nobody is evicted because of it.
     """
@@ -331,24 +342,27 @@ def put_aside(
     return msgspec.structs.replace(snapshot, nodes=nodes)
 
 
-def _narrowed(node: Node, closed: Collection[str], probing: Collection[str]) -> Node:
+def _narrowed(node: Node, closed: Collection[str], probing: Mapping[str, int]) -> Node:
     if node.closed:
         return node
     if node.name in closed:
         return msgspec.structs.replace(node, closed=CLOSED, unseen=(*node.unseen, "closed"))
     if node.name in probing:
-        return msgspec.structs.replace(node, probe=ONE_AT_A_TIME, unseen=(*node.unseen, "probe"))
+        most, unseen = probing[node.name], (*node.unseen, "probe")
+        return msgspec.structs.replace(node, probe=FEW_AT_A_TIME, probe_pods=most, unseen=unseen)
     return node
 
 
-def read_back(nodes: Iterable[KubeNode]) -> tuple[dict[str, str], frozenset[str]]:
-    """Give what Nodes' conditions say to whoever is not the scheduler: those put aside and why, and those on probation."""
+def read_back(nodes: Iterable[KubeNode]) -> tuple[dict[str, str], dict[str, int]]:
+    """Give what Nodes' conditions say to whoever is not the scheduler: those put aside and why, and those on probation with
+    the number of pods that they take at a time."""
     failing = [
         (node.metadata.name, held) for node in nodes if (held := node.condition(CONDITION)) is not None
     ]
     told = {name: held.message for name, held in failing if held.status == "True"}
     aside = {name: message for name, message in told.items() if _NO_NEW_POD in message}
-    return aside, frozenset(name for name, message in told.items() if message.endswith(_ONE_POD))
+    tried = {name: found[1] for name, message in told.items() if (found := _ON_PROBATION.search(message))}
+    return aside, {name: 1 if few == "one pod" else int(few.split()[0]) for name, few in tried.items()}
 
 
 def condition_of(node: KubeNode, why: str, now: datetime) -> NodeCondition | None:
