@@ -221,3 +221,12 @@ def test_what_is_remembered_of_binds_goes_with_them() -> None:
             it.hear(name, Result.CONFLICT)
     it.look()
     assert it.binds.remembered == 0
+
+
+def test_who_does_not_lead_remembers_nobody_who_waits_no_more() -> None:
+    """A replica stands by for months, and a dry run never looks."""
+    it = Watching(leads=False)
+    it.wait("bound", "gone", "waits")
+    it.show("bound")
+    it.binds.see(Change.DELETED, waiting_pod("gone"))
+    assert it.binds.remembered == 1

@@ -65,11 +65,11 @@ class ForeignBinds:
         self._waiting: set[str] = set()
         self._new: list[_Shown] = []
         self._gone: list[str] = []
+        self._is_looking = False  # who follows, or plans only, never looks, for months
         self._open: list[_Open] = []
         self._under_way: dict[str, str] = {}  # by UID, the node of a bind whose answer is to come
-        self._perhaps_ours: dict[
-            str, set[str]
-        ] = {}  # by UID, the nodes of binds that were taken, or may have been
+        # By UID, the nodes of binds that were taken, or may have been.
+        self._perhaps_ours: dict[str, set[str]] = {}
         self._before: Snapshot | None = None  # of the last look; None = we did not lead yet
         self._untold: list[_Shown] = []
         self._told_at: datetime | None = None
@@ -91,6 +91,8 @@ class ForeignBinds:
                     self._waiting.add(uid)
             elif uid in self._waiting:
                 self._waiting.discard(uid)
+                if not self._is_looking:
+                    return  # it was bound before we led
                 if change is Change.DELETED:
                     self._gone.append(uid)
                 else:
@@ -111,8 +113,9 @@ class ForeignBinds:
             self._perhaps_ours.setdefault(uid, set()).add(node)
 
     def look(self, snapshot: Snapshot, now: datetime) -> None:
-        """Judge what came to show since the last time. What does in the first look was bound before we led."""
+        """Judge what came to show since the last time. What did before the first look was bound before we led."""
         with self._lock:
+            self._is_looking = True
             new, self._new = self._new, []
             gone, self._gone = self._gone, []
         for uid in gone:
