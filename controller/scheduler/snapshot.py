@@ -280,6 +280,7 @@ class _Builder:
 
     def _job(self, name: str, group: PodGroup, pods: list[Pod], held: Mapping[str, tuple[str, ...]]) -> Job:
         waiting = [pod for pod in pods if self._status[name_of(pod)] is TaskStatus.PENDING]
+        born = [at for pod in pods if (at := pod.metadata.creation_timestamp) is not None]
         job = job_of(
             group,
             (),
@@ -297,7 +298,9 @@ class _Builder:
             pod_set = (pod.metadata.labels.get(SUB_GROUP) or only) if group.spec.sub_groups else ""
             tasks += self._tasks(pod, name, index, pod_set, held)
         started_at = max(filter(None, (job.started_at, _running_since(pods))), default=None)
-        return msgspec.structs.replace(job, tasks=tuple(tasks), started_at=started_at)
+        # A group that was written after its pods, as a single pod's may be, must not lose its turn by that.
+        created_at = min([job.created_at, *born])
+        return msgspec.structs.replace(job, tasks=tuple(tasks), started_at=started_at, created_at=created_at)
 
     def _others(
         self, pods: Iterable[Pod], nodes: set[str], held: Mapping[str, tuple[str, ...]]

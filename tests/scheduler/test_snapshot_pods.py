@@ -1,6 +1,6 @@
 """From Kubernetes objects to a snapshot: every pod where it stands, with the cards that it holds."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -11,7 +11,7 @@ from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Options
 from kube.types import Pod
 from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
-from tests.scheduler.object_words import GROUP, HALF, ONE_GPU, RUNNING, built, only, reservation
+from tests.scheduler.object_words import GROUP, HALF, ONE_GPU, RUNNING, built, group, only, reservation
 
 AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
 
@@ -82,6 +82,26 @@ def test_a_bind_that_does_not_show_yet() -> None:
     options = Options(binding={"team/p1": Binding(node="n1", gpus=(uuid(2),))})
     (task,) = only(built(pod(meta=GROUP, spec=ONE_GPU), options=options)).tasks
     assert (task.status, task.node, task.gpus) == (TaskStatus.BINDING, "n1", (uuid(2),))
+
+
+@pytest.mark.parametrize(
+    ("written", "made", "since"),
+    [
+        pytest.param(LONG_AGO, AGO, LONG_AGO, id="a group before its pods, as of those made anew"),
+        pytest.param(
+            AGO, LONG_AGO, LONG_AGO, id="a group after its pod, which does not lose its turn by that"
+        ),
+        pytest.param(AGO, None, AGO, id="a pod that does not say"),
+    ],
+)
+def test_how_old_a_job_is(written: datetime, made: datetime | None, since: datetime) -> None:
+    """As its group or its oldest pod: the group of a single pod may be written long after it."""
+    train = group()
+    train = msgspec.structs.replace(
+        train, metadata=msgspec.structs.replace(train.metadata, creation_timestamp=written)
+    )
+    meta = GROUP if made is None else {**GROUP, "creationTimestamp": made}
+    assert only(built(pod(meta=meta), pod_groups=(train,))).created_at == since
 
 
 def test_cards_that_kubelet_named() -> None:

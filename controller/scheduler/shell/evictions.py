@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 EVICTORS: Final = 8
 EVICTION_LAPSES_S: Final = 10.0
 """Who was to be evicted so long ago is judged anew: for whom it was may have its place, or the sick part be well."""
+ASKING_LASTS_S: Final = 60.0
+"""A set of a thousand is asked about in less; where each answer takes seconds, nobody leaves on what was decided long ago."""
 BEGUN_LASTS_S: Final = 15.0
 """For so long the rest of a set is asked for of which some have left; less than an eviction may take to show."""
 BEGUN_PAUSE_S: Final = 1.0
@@ -92,9 +94,12 @@ class Evictions:
         if one.leaves_whole and (refused := self._look_at_budgets(one)):
             self._tell_refused(one, refused)
             return
-        answers = [self._effects.try_evict(victim.evict.task, victim.uid) for victim in one.victims]
+        answers = self._ask(one)
         if one.gains and not all(map(_is_fine, answers)):
             self._tell_unsent(one, answers)
+            return
+        if why := self._stopping() or self._look_at_victims(one):  # asking may have taken long
+            self._tell_unsent(one, [Answer(result=Result.REFUSED, why=why)] * len(one.victims))
             return
         told: list[Evicted] = []
         refusal = ""
@@ -111,6 +116,22 @@ class Evictions:
             if one.gains and not _is_fine(taken):  # the rest would leave for nothing
                 refusal = f"{victim.evict.task} may not be evicted after all: {taken.why}"
         self._tell(*told)
+
+    def _ask(self, one: VictimSet) -> list[Answer]:
+        """Ask about each victim. Where the server takes none, or it takes too long, the others stay, and are not asked about."""
+        until = self._clock.monotonic() + ASKING_LASTS_S
+        answers: list[Answer] = []
+        why = ""
+        for victim in one.victims:
+            if not why and self._clock.monotonic() > until:
+                why = f"to ask about its set took more than {ASKING_LASTS_S:g} s"
+            if why := why or self._stopping():
+                answers.append(Answer(result=Result.REFUSED, why=why))
+                continue
+            answers.append(self._effects.try_evict(victim.evict.task, victim.uid))
+            if one.gains and is_of_the_server(answers[-1]):
+                why = f"the server took no eviction of its set: {answers[-1].why}"
+        return answers
 
     def _evict(self, one: VictimSet, victim: Victim, last: float) -> Answer:
         """Evict one of a set; up to `last` it is asked for again and again while the server takes nothing."""
