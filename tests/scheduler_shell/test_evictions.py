@@ -11,11 +11,11 @@ from controller.scheduler.shell.budgets import Refusal
 from controller.scheduler.shell.dispatch import STOPPING
 from controller.scheduler.shell.effects import Answer, Effects
 from controller.scheduler.shell.eviction_line import PER_NAMESPACE, EvictionLine, Waiting, waiting
-from controller.scheduler.shell.evictions import EVICTORS, Evictions
+from controller.scheduler.shell.evictions import ASKING_LASTS_S, EVICTORS, Evictions
 from controller.scheduler.shell.orders import VictimSet
 from controller.scheduler.shell.outcomes import Evicted
 from kube.clock import SYSTEM
-from tests.fakes import FakeApi, wait_until
+from tests.fakes import FakeApi, FakeClock, wait_until
 from tests.scheduler_shell.dispatch_stage import PDB, Stage, results
 from tests.scheduler_shell.dispatch_stage import stage as stage
 from tests.scheduler_shell.shell_words import answer, gang, victims
@@ -197,3 +197,58 @@ def test_a_defect_over_one_set_is_told_and_holds_up_nobody(stage: Callable[..., 
         "ns/v1": Result.UNAVAILABLE,
         "ns/v2": Result.DONE,
     }
+
+
+class Slow(Effects):
+    """Each question takes so many seconds; while it does, the world may become another one."""
+
+    def __init__(self, time: FakeClock, seconds: float, says: Result = Result.DONE) -> None:
+        super().__init__(FakeApi())
+        self.time = time
+        self.seconds = seconds
+        self.says = says
+        self.asked: list[str] = []
+        self.left: list[str] = []
+
+    def try_evict(self, task: str, uid: str) -> Answer:
+        self.asked.append(task)
+        self.time.advance(self.seconds)
+        return answer(self.says, uid)
+
+    def evict(self, task: str, uid: str) -> Answer:
+        self.left.append(task)
+        return answer(Result.DONE, uid)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says", "gone_after", "asked", "left"),
+    [
+        pytest.param(0.1, Result.DONE, None, 4, 4, id="all is well"),
+        pytest.param(4.0, Result.DONE, 9.0, 4, 0, id="what it was decided on is gone meanwhile"),
+        pytest.param(
+            ASKING_LASTS_S / 2 + 1, Result.DONE, None, 2, 0, id="it takes so long that the decision is old"
+        ),
+        pytest.param(10.0, Result.UNAVAILABLE, None, 1, 0, id="the webhook of its namespace is away"),
+        pytest.param(0.1, Result.BLOCKED, None, 4, 0, id="each of whom a budget holds is named"),
+    ],
+)
+def test_nobody_leaves_on_what_is_long_past(
+    seconds: float, says: Result, gone_after: float | None, asked: int, left: int
+) -> None:
+    """A webhook may take ten seconds for each pod that is asked about, and a set may have hundreds."""
+    time, told = FakeClock(), list[Evicted]()
+    effects = Slow(time, seconds, says)
+    until = time.monotonic() + (gone_after or float("inf"))
+    evictions = Evictions(
+        effects,
+        lambda _: "another one" if time.monotonic() > until else "",
+        lambda _: {},
+        clock=time.clock,
+        stopping=lambda: "",
+        tell=lambda *outcomes: told.extend(outcomes),
+    )
+    evictions.order([victims("v0", "v1", "v2", "v3")])
+    evictions.stop()
+    assert (len(effects.asked), len(effects.left)) == (asked, left)
+    assert [one.victim.evict.task for one in told] == ["ns/v0", "ns/v1", "ns/v2", "ns/v3"]
+    assert all(one.tried for one in told) is not bool(left)

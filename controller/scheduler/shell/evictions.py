@@ -26,7 +26,7 @@ EVICTORS: Final = 8
 EVICTION_LAPSES_S: Final = 10.0
 """Who was to be evicted so long ago is judged anew: for whom it was may have its place, or the sick part be well."""
 ASKING_LASTS_S: Final = 60.0
-"""A set of a thousand is asked about in less; where each answer takes seconds, nobody leaves on what was decided long ago."""
+"""A set of a thousand is asked about in less; beyond it nobody leaves on what was decided so long ago."""
 BEGUN_LASTS_S: Final = 15.0
 """For so long the rest of a set is asked for of which some have left; less than an eviction may take to show."""
 BEGUN_PAUSE_S: Final = 1.0
@@ -118,7 +118,7 @@ class Evictions:
         self._tell(*told)
 
     def _ask(self, one: VictimSet) -> list[Answer]:
-        """Ask about each victim. Where the server takes none, or it takes too long, the others stay, and are not asked about."""
+        """Ask about each victim; about no other where the server takes none of this set, or it takes too long."""
         until = self._clock.monotonic() + ASKING_LASTS_S
         answers: list[Answer] = []
         why = ""
