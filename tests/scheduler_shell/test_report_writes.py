@@ -207,7 +207,7 @@ def test_rights_that_several_namespaces_refuse_hold_their_kind_everywhere() -> N
     assert not holds.may_any(Kind.POD, 100.1)
     assert holds.may(write(Kind.EVENT, "other/e"), 100.1)
     assert not holds.failed(write(key="other/p1"), Forbidden("no"), 111.0)
-    assert not holds.may(write(key="more/p1"), 130.0)
+    assert not holds.may(write(key="more/p1"), 120.0)
     assert holds.worked(write(key="more/p1"))
     assert holds.may(write(key="other/p1"), 130.0)
 
@@ -220,6 +220,22 @@ def test_a_namespace_that_takes_a_kind_shows_that_the_others_refuse_for_themselv
         holds.worked(write(key="good/p1"))
     assert holds.may(write(key="good/p2"), 100.1)
     assert not any(holds.may(write(key=f"team-{n}/p2"), 100.1) for n in range(2 * SEVERAL))
+
+
+def test_those_that_refuse_keep_the_turn_from_nobody_for_long() -> None:
+    """Though they stand before those that take it, in every round."""
+    holds, refusals = WriteHolds(), 0
+    wishes = [*(write(key=f"team-{n}/p1") for n in range(2 * SEVERAL)), write(key="good/p1")]
+    for second in range(300):
+        allowed = next((one for one in wishes if holds.may(one, float(second))), None)
+        if allowed is wishes[-1]:
+            break
+        if allowed is not None:
+            holds.failed(allowed, Forbidden("no"), float(second))
+            refusals += 1
+    else:
+        pytest.fail("its turn never came")
+    assert refusals < 10 * SEVERAL
 
 
 def test_a_refusal_is_news_once() -> None:

@@ -1,8 +1,9 @@
 """When a write that was refused may be tried again, and what is worth a line in the log. Pure: every method takes `now`.
 
 A refusal that is about rights holds its kind in that namespace, since a policy or a webhook of that namespace may be what
-refuses; its kind everywhere once several namespaces refuse it and none took it since. No answer, or a busy server, holds
-everything. What is held is not kept: its turn comes anew from what is wanted by then. Times are monotonic seconds.
+refuses; for a moment its kind everywhere, too, once several namespaces refuse it and none took it since: longer, and those
+that stand first in line would keep the turn from those that take it. No answer, or a busy server, holds everything. What is
+held is not kept: its turn comes anew from what is wanted by then. Times are monotonic seconds.
 """
 
 from typing import Final
@@ -17,6 +18,7 @@ _ALL: Final = "all"
 _CONFLICT: Final = (0.5, 30.0)
 _INVALID: Final = (10.0, 300.0)
 _RIGHTS: Final = (10.0, 300.0)
+_EVERYWHERE_S: Final = 10.0
 _SERVER: Final = (0.5, 30.0)
 _FOLLOWER_S: Final = 1.0
 
@@ -51,11 +53,11 @@ class WriteHolds:
 
     def failed(self, write: Write, error: ApiError, now: float) -> bool:
         """It was not taken. Gives whether that is news: the first of its kind there since the last that worked."""
-        name, (first, longest) = self._hold(write, error)
-        failures = self._failures.get(name, 0)
-        self._failures[name] = failures + 1
-        wait = min(longest, first * 2.0 ** min(failures, 16))
-        self._until[name] = now + max(wait, min(error.retry_after_s or 0.0, longest))
+        name, pace = self._hold(write, error)
+        self._pause(name, pace, error, now)
+        if name == _place(write) and self._is_refused_by_several(write):
+            name = write.kind.value
+            self._pause(name, (_EVERYWHERE_S, _EVERYWHERE_S), error, now)
         if len(self._until) > _KEYS:
             self._forget()
         if isinstance(error, Conflict | NotLeader):
@@ -67,6 +69,13 @@ class WriteHolds:
             del self._refused[next(iter(self._refused))]
         return is_news
 
+    def _pause(self, name: str, pace: tuple[float, float], error: ApiError, now: float) -> None:
+        first, longest = pace
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        wait = min(longest, first * 2.0 ** min(failures, 16))
+        self._until[name] = now + max(wait, min(error.retry_after_s or 0.0, longest))
+
     def _hold(self, write: Write, error: ApiError) -> tuple[str, tuple[float, float]]:
         match error:
             case NotLeader():
@@ -76,19 +85,17 @@ class WriteHolds:
             case Unauthorized():
                 return write.kind.value, _RIGHTS
             case Forbidden():
-                return self._whose(write), _RIGHTS
+                return (_place(write) if _namespace(write) else write.kind.value), _RIGHTS
             case Conflict():
                 return _name(write), _CONFLICT
             case _:
                 return _name(write), _INVALID
 
-    def _whose(self, write: Write) -> str:
-        """Name what a refusal of rights holds: the kind in its namespace, or everywhere."""
+    def _is_refused_by_several(self, write: Write) -> bool:
         refusing = self._refusing.setdefault(write.kind, set())
         if len(refusing) < SEVERAL:
             refusing.add(_namespace(write))
-        has_none = not _namespace(write)
-        return write.kind.value if has_none or len(refusing) >= SEVERAL else _place(write)
+        return len(refusing) >= SEVERAL
 
     def next_at(self, now: float) -> float | None:
         """When the next hold ends."""
