@@ -228,7 +228,9 @@ class Slow(Effects):
         pytest.param(
             ASKING_LASTS_S / 2 + 1, Result.DONE, None, 2, 0, id="it takes so long that the decision is old"
         ),
-        pytest.param(10.0, Result.UNAVAILABLE, None, 1, 0, id="the webhook of its namespace is away"),
+        pytest.param(
+            0.1, Result.UNAVAILABLE, None, 4, 0, id="each whom a webhook that is away holds is named"
+        ),
         pytest.param(0.1, Result.BLOCKED, None, 4, 0, id="each of whom a budget holds is named"),
     ],
 )
@@ -252,3 +254,4 @@ def test_nobody_leaves_on_what_is_long_past(
     assert (len(effects.asked), len(effects.left)) == (asked, left)
     assert [one.victim.evict.task for one in told] == ["ns/v0", "ns/v1", "ns/v2", "ns/v3"]
     assert all(one.tried for one in told) is not bool(left)
+    assert {one.answer.result for one in told[asked:]} <= {Result.UNAVAILABLE}

@@ -118,19 +118,20 @@ class Evictions:
         self._tell(*told)
 
     def _ask(self, one: VictimSet) -> list[Answer]:
-        """Ask about each victim; about no other where the server takes none of this set, or it takes too long."""
+        """Ask about each victim. Once it takes too long the server counts as one that takes none of those that are left, so
+        that in the end others are chosen."""
         until = self._clock.monotonic() + ASKING_LASTS_S
+        slow = Answer(
+            result=Result.UNAVAILABLE, why=f"to ask about its set took more than {ASKING_LASTS_S:g} s"
+        )
         answers: list[Answer] = []
-        why = ""
         for victim in one.victims:
-            if not why and self._clock.monotonic() > until:
-                why = f"to ask about its set took more than {ASKING_LASTS_S:g} s"
-            if why := why or self._stopping():
+            if why := self._stopping():
                 answers.append(Answer(result=Result.REFUSED, why=why))
-                continue
-            answers.append(self._effects.try_evict(victim.evict.task, victim.uid))
-            if one.gains and is_of_the_server(answers[-1]):
-                why = f"the server took no eviction of its set: {answers[-1].why}"
+            elif self._clock.monotonic() > until:
+                answers.append(slow)
+            else:
+                answers.append(self._effects.try_evict(victim.evict.task, victim.uid))
         return answers
 
     def _evict(self, one: VictimSet, victim: Victim, last: float) -> Answer:

@@ -11,8 +11,9 @@ Of a pod whose bind is under way it stays (KEP-5278: a scheduler that begins sha
 At the bind a server clears it, by default from Kubernetes 1.35 on (ClearingNominatedNodeNameAfterBinding); before that it
 stays on the pod that runs there, and means nothing.
 
-What is read at the beginning are wishes of whoever may patch `pods/status`; who creates a pod cannot set it. It is believed
-for one cycle, and gives nobody more than its limits and quotas do.
+What is read at the beginning are wishes of whoever may patch `pods/status`; who creates a pod cannot set it. As a promise it
+is believed for one cycle, and gives nobody more than its limits and quotas do. In each cycle its node is tried first for the
+pod itself, as kube-scheduler does (`candidates`): so a gang's pods keep their nodes while victims end one after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
