@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from controller.scheduler import queues
-from controller.scheduler.amounts import WHOLE_GPU, Amounts
+from controller.scheduler.amounts import GPU, WHOLE_GPU, Amounts
 from controller.scheduler.reclaim_gates import level, spares_quota
 from controller.scheduler.state import NodeState, QueueState, TaskState
 
@@ -113,6 +113,22 @@ def may_take_back(
         return spares(reclaimer, losses, besides=model)
     amounts = [(queue, [piece[0] for piece in pieces]) for queue, pieces in losses]
     return spares(reclaimer, losses) and spares_quota(reclaimer, amounts)
+
+
+def may_move(reclaimer: QueueState, task: TaskState, was: NodeState) -> bool:
+    """Tell whether a pod that is moved for another queue leaves none of its own below a quota of a model; numbers are those
+    after all moves. `was`: its node before."""
+    queue = task.job.queue if task.job is not None else None
+    if queue is None or queue is reclaimer or task.node is None or task.amounts[GPU] == 0:
+        return True
+    if model_of(was) and model_of(was) == model_of(task.node):
+        return True
+    theirs = level(reclaimer, queue)[1]
+    return not any(
+        state.by_model[model][0] < state.model_quota[model]
+        for model in {device.spec.model for device in was.devices}
+        for state in _below(queue, theirs, model)
+    )
 
 
 def _has_room(state: QueueState, model: str, milli: int) -> bool:

@@ -50,6 +50,12 @@ def world(queues: Sequence[Queue], *jobs: Sequence[Job], h100: int = 4, l40: int
     return cluster(nodes, queues, [each for some in jobs for each in some])
 
 
+def on_h(one: Job) -> Job:
+    """Bind a job to nodes of H100s."""
+    tasks = tuple(msgspec.structs.replace(task, constraints=ON_H) for task in one.tasks)
+    return msgspec.structs.replace(one, tasks=tasks)
+
+
 def asks(of: str, **changes: object) -> list[Job]:
     return [job("asks", of, **changes)]  # type: ignore[arg-type]
 
@@ -168,6 +174,16 @@ def who_is_within_its_quota_of_the_model_is_safe_from_fair_shares() -> tuple[Sna
     return world(queues, *jobs, asks("poor", constraints=ON_H)), []
 
 
+def and_from_who_would_move_it_where_there_is_no_other_place() -> tuple[Snapshot, list[str]]:
+    """An A10 is free, which neither may take. The H100s of a gang that holds an L40 within a quota could not be had back."""
+    no_a10 = ("A10", Quota(deserved=0, limit=0))
+    within = ("L40", Quota(deserved=4 * WHOLE_GPU, limit=UNLIMITED))
+    queues = [named("safe", 2, {"H100": 4}), queue("poor", 4, models=(within, no_a10))]
+    kept = [on_h(each) for each in held("safe", "h", range(4))]
+    known = world(queues, kept, asks("poor", pods=2), l40=1)
+    return msgspec.structs.replace(known, nodes=(cards("a", "A10", 1), *known.nodes)), []
+
+
 def and_gives_what_it_has_of_others() -> tuple[Snapshot, list[str]]:
     queues = [named("safe", 2, {"H100": 4}), named("poor", 4)]
     jobs = held("safe", "h", range(4), age_s=60), held("safe", "l", range(4))
@@ -197,6 +213,7 @@ ROWS: list[Callable[[], tuple[Snapshot, list[str]]]] = [
     the_claim_of_a_team_against_its_neighbour,
     no_team_within_its_quota_of_a_department_beyond,
     who_is_within_its_quota_of_the_model_is_safe_from_fair_shares,
+    and_from_who_would_move_it_where_there_is_no_other_place,
     and_gives_what_it_has_of_others,
     each_gets_its_part_where_cards_were_lost,
 ]
@@ -229,6 +246,19 @@ def test_whoever_can_go_elsewhere_is_moved() -> None:
     jobs = held("owner", "l", range(3)), held("lender", "h", range(4))
     plan = decide(world(queues, *jobs, asks("owner", constraints=ON_H)))
     assert [(one.task, one.moved_to) for one in plan.evictions] == [("lender-h0-0", "l")]
+
+
+def test_nobody_without_a_claim_moves_what_is_within_a_quota_to_another_model() -> None:
+    """A place on a free L40 is none for a job that has an H100 by its queue's quota; on another H100 it is one."""
+    queues = [named("safe", 4, {"H100": 4}), named("poor", 4)]
+    jobs = [*held("safe", "h", range(4)), *asks("poor", constraints=ON_H)]
+    snapshot = world(queues, jobs, l40=1)
+    assert decide(snapshot).evictions == ()
+    wants = Constraints(node_selector=(("model", "H100"), ("rack", "r")))
+    racked = cards("h", "H100", 4)
+    nodes = (msgspec.structs.replace(racked, labels={**racked.labels, "rack": "r"}), cards("k", "H100", 1))
+    plan = decide(cluster(nodes, queues, [*held("safe", "h", range(4)), *asks("poor", constraints=wants)]))
+    assert [one.moved_to for one in plan.evictions] == ["k"]
 
 
 def test_kais_rules_know_no_models() -> None:

@@ -245,10 +245,21 @@ class Cheapest:
         for victim in victims:
             lost = [task for task in victim.tasks if task.status not in ACTIVE_USED and task.evicted]
             if lost and (
-                self._kind.moves or loops.why_not_evict(self._session, job, victim, lost) is not None
+                self._is_moving or loops.why_not_evict(self._session, job, victim, lost) is not None
             ):
                 return False
-        return True
+        return not self._is_moving or self._keeps_models(job)
+
+    def _keeps_models(self, job: JobState) -> bool:
+        """Tell whether nobody who only moves loses what its queue has by a quota of a GPU model."""
+        if not self._session.rules.quota_per_model or job.queue is None:
+            return True
+        return all(
+            model_gates.may_move(job.queue, task, choice.node)
+            for choice in self._chosen
+            for task in choice.tasks
+            if task.evicted
+        )
 
     def _place_again(self, victim: JobState, at_home: bool) -> None:
         """Place what was evicted of a job: at home only, or on any node."""
