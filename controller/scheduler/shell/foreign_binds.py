@@ -130,21 +130,20 @@ class ForeignBinds:
 
     def _judge(self, before: Snapshot, snapshot: Snapshot, now: datetime) -> None:
         suspects: list[_Open] = []
-        for one in self._open:
+        judged, self._open = self._open, []
+        for one in judged:
             if one.node in self._perhaps_ours.get(one.uid, ()):
                 self._forget(one.uid)
+            elif self._under_way.get(one.uid) == one.node:  # most of them, for a moment
+                self._open.append(msgspec.structs.replace(one, in_pool=True))
             else:
                 suspects.append(one)
-        self._open = []
         if not suspects:
             return
         # By the last cycle, too: a pod that was bound without its group's name on it is in no group any more.
         tasks = _tasks(before) | _tasks(snapshot)
         for one in suspects:
-            in_pool = one.in_pool or one.pod in tasks
-            if self._under_way.get(one.uid) == one.node:
-                self._open.append(msgspec.structs.replace(one, in_pool=in_pool))
-            elif in_pool:
+            if one.in_pool or one.pod in tasks:
                 self._forget(one.uid)
                 self._count(1)
                 self._untold.append(one)
