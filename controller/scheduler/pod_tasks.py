@@ -12,6 +12,7 @@ from controller.scheduler.numa_objects import recorded
 from controller.scheduler.pod_constraints import Surroundings, constraints_of
 from controller.scheduler.pod_request import request_of
 from controller.scheduler.requests import Request
+from controller.scheduler.rules import Rules
 from kube.devices import ResourceClaim
 from kube.types import Pod, PodResourceClaim
 
@@ -41,7 +42,9 @@ def name_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def status_of(pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding | None) -> TaskStatus:
+def status_of(
+    pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding | None, rules: Rules
+) -> TaskStatus:
     """Tell where a pod stands.
 
     A pod whose kubelet no longer answers (phase Unknown) still counts as running: nobody knows that its GPU is free.
@@ -49,7 +52,9 @@ def status_of(pod: Pod, now: datetime, stuck_after: timedelta, binding: Binding 
     phase, node, ends_at = pod.status.phase, pod.spec.node_name, pod.metadata.deletion_timestamp
     if phase in ("Succeeded", "Failed"):
         # One that is deleted is done for nobody: it was evicted and ended in good order, or its gang is made anew.
-        return TaskStatus.FAILED if ends_at is not None else TaskStatus(phase)
+        # KAI reads the phase alone.
+        is_done = ends_at is None or not rules.gang_survives_success
+        return TaskStatus(phase) if is_done else TaskStatus.FAILED
     if ends_at is not None:
         if not node:
             return TaskStatus.FAILED

@@ -138,7 +138,7 @@ class _Builder:
             name: leaving(status) if name in options.evicting else status
             for pod in self._pods
             for name in (name_of(pod),)
-            for status in (status_of(pod, now, options.stuck_after, options.binding.get(name)),)
+            for status in (status_of(pod, now, options.stuck_after, options.binding.get(name), rules),)
         }
 
     def snapshot(self) -> Snapshot:

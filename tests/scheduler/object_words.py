@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from controller.scheduler.model import Job, Snapshot
+from controller.scheduler.rules import DEFAULT
 from controller.scheduler.snapshot import Objects, Options, build
 from kube.scheduling import PodGroup, Queue
 from kube.types import Pod
@@ -40,8 +41,8 @@ def built(*pods: Pod, **objects: Any) -> Snapshot:
     Unless they give any, no health is known, which is said and may be.
     """
     defaults: dict[str, Any] = {"nodes": (node(),), "queues": (queue(),), "pod_groups": (group(),)}
-    options = objects.pop("options", Options())
-    snapshot, problems = build(Objects(pods=pods, **{**defaults, **objects}), NOW, options)
+    options, rules = objects.pop("options", Options()), objects.pop("rules", DEFAULT)
+    snapshot, problems = build(Objects(pods=pods, **{**defaults, **objects}), NOW, options, rules)
     assert [problem for problem in problems if not problem.startswith("NodeHealth: ")] == []
     return snapshot
 

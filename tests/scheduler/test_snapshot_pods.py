@@ -8,6 +8,7 @@ import pytest
 from controller.scheduler.model import TaskStatus
 from controller.scheduler.nodes import PartHealth
 from controller.scheduler.pod_tasks import Binding
+from controller.scheduler.rules import COMPATIBLE
 from controller.scheduler.snapshot import Options
 from kube.types import Pod
 from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
@@ -75,6 +76,12 @@ AGO, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(seconds=120)
 def test_where_a_pod_stands(given_pod: Pod, status: TaskStatus) -> None:
     """By phase, node, gates and deletion."""
     assert [task.status for task in only(built(given_pod)).tasks] == [status]
+
+
+def test_kai_takes_a_deleted_pod_that_succeeded_for_done() -> None:
+    """By its phase alone: in compatible mode such a gang is not stale."""
+    done = pod(meta={**GROUP, "deletionTimestamp": AGO}, status={"phase": "Succeeded"})
+    assert [task.status for task in only(built(done, rules=COMPATIBLE)).tasks] == [TaskStatus.SUCCEEDED]
 
 
 def test_a_bind_that_does_not_show_yet() -> None:
