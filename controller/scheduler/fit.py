@@ -32,6 +32,8 @@ PORTS_REFUSED = "node(s) didn't have free ports for the requested pod ports"
 EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - a pod's hostIP, nothing that is listened on
 TRUE_WORDS = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 NOT_ASKED: Final = ""
+MOST_MODELS: Final = 64
+"""For how many shapes of pods every node is looked at for `only_model` in one cycle."""
 
 Kind: TypeAlias = tuple[bool, ...]
 
@@ -39,7 +41,7 @@ Kind: TypeAlias = tuple[bool, ...]
 class Shape:
     """Pods alike in what a node's own properties decide. `refusals` by node index: why not, None = fits, "" = not asked."""
 
-    __slots__ = ("constraints", "counted", "key", "refusals", "request")
+    __slots__ = ("constraints", "counted", "key", "model", "refusals", "request")
 
     def __init__(self, key: int, request: Request, constraints: Constraints, nodes: int) -> None:
         self.key = key
@@ -47,6 +49,7 @@ class Shape:
         self.constraints = constraints
         self.refusals: list[str | None] = [NOT_ASKED] * nodes
         self.counted: Counter[str] | None = None
+        self.model: str | None = None
 
 
 class Fit:
@@ -64,6 +67,7 @@ class Fit:
         self._alike: dict[tuple[Constraints, Request, bool], tuple[Shape, bool]] = {}
         self._of_task: dict[str, tuple[Shape, bool]] = {}
         self.narrow = health_limits.NarrowGangs(ledger)
+        self._asked_models = 0
 
     def of(self, task: TaskState) -> tuple[Shape, bool]:
         """Give a pod's shape, and whether other pods (or claims) decide about it besides."""
@@ -109,6 +113,26 @@ class Fit:
         if why == NOT_ASKED:
             why = shape.refusals[node.index] = self._why_not_ever(shape, node)
         return why
+
+    def only_model(self, task: TaskState) -> str:
+        """Name the model of all GPUs that a pod may get, "" where there are several, or none, or too many shapes to ask."""
+        shape, _ = self.of(task)
+        if shape.model is None:
+            shape.model = ""
+            self._asked_models += 1
+            if self._asked_models <= MOST_MODELS:
+                shape.model = self._only_model(shape)
+        return shape.model
+
+    def _only_model(self, shape: Shape) -> str:
+        found: set[str] = set()
+        for node in self.ledger.nodes:
+            models = {device.spec.model for device in node.devices}
+            if not models <= found and self.refusal(shape, node) is None:
+                found |= models
+                if len(found) > 1:
+                    return ""
+        return found.pop() if found else ""
 
     def _why_not_ever(self, shape: Shape, state: NodeState) -> str | None:
         node, request, constraints = state.spec, shape.request, shape.constraints

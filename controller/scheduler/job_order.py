@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, TypeAlias
 
-from controller.scheduler import gangs, queue_order
-from controller.scheduler.amounts import NOTHING, Amounts, plus
+from controller.scheduler import gangs, model_gates, queue_order
+from controller.scheduler.amounts import GPU, NOTHING, Amounts, plus
 from controller.scheduler.model import HOLDING, TaskStatus
 from controller.scheduler.session import Session
-from controller.scheduler.state import JobState, QueueState
+from controller.scheduler.state import JobState, QueueState, TaskState
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -186,8 +186,16 @@ class JobsByQueue:
         if self._victims:
             lost = plus(self._taken.get(leaf.queue.name, NOTHING), _held_amounts(job, gone))
             return _Reversed(place.standing.key(NOTHING, lost))
-        wants = gangs.amounts_of(gangs.tasks_to_place(self._session, job, real=False))
-        return place.standing.key(wants, NOTHING)
+        tasks = gangs.tasks_to_place(self._session, job, real=False)
+        wants = gangs.amounts_of(tasks)
+        return place.standing.key(wants, NOTHING, self._has_claim(place.queue, leaf.queue, tasks, wants))
+
+    def _has_claim(self, at: QueueState, leaf: QueueState, tasks: list[TaskState], wants: Amounts) -> bool:
+        """Tell whether these pods may only go where a queue has a claim for them, by a quota of the GPU model."""
+        if not self._session.rules.quota_per_model or not leaf.counts_models:
+            return False
+        models = {self._session.fit.only_model(task) for task in tasks if task.spec.request.asks_for_gpu}
+        return len(models) == 1 and model_gates.claims(at, leaf, models.pop(), wants[GPU])
 
 
 def _mark(place: _Place | None) -> None:

@@ -4,6 +4,8 @@ A quota of a model is a claim by name, whatever the queue holds besides. Within 
 from queues which hold more of it than their own quota of it; a queue that has none holds all of it beyond. What is within
 such a quota is safe from everybody who has no claim by name. All that is beyond is shared like any GPU, by fair share.
 
+What is free goes to whoever has a claim first (`job_order`), where his pods may get no other model.
+
 A claim is made where two paths part, by the queue that stands there, and every queue of the path below that has a quota of
 the model must have room for it. On the victim's side every queue that has one must hold more than that, down to the leaf.
 """
@@ -55,10 +57,14 @@ def may_start(queue: QueueState, milli: int) -> bool:
 
 def has_claim(reclaimer: QueueState, victim: QueueState, model: str, milli: int) -> bool:
     """Tell whether a queue has a claim by name against another: so much more of the model is within its quota of it."""
-    ours, _ = level(reclaimer, victim)
-    if milli <= 0 or model not in ours.model_quota:
+    return claims(level(reclaimer, victim)[0], reclaimer, model, milli)
+
+
+def claims(top: QueueState, queue: QueueState, model: str, milli: int) -> bool:
+    """Tell whether so much more of a model is within the quota of it that `top` has, and within those below it."""
+    if milli <= 0 or model not in top.model_quota:
         return False
-    return all(_has_room(state, model, milli) for state in _below(reclaimer, ours, model))
+    return all(_has_room(state, model, milli) for state in _below(queue, top, model))
 
 
 def may_be_victim(reclaimer: QueueState, milli: int, victim: QueueState, models: Iterable[str]) -> bool:

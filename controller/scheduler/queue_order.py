@@ -38,7 +38,7 @@ class Last:
         return all(map(within, self.shares, other.shares))
 
 
-Key: TypeAlias = tuple[bool, bool, int, bool, int, int, Last]
+Key: TypeAlias = tuple[bool, bool, bool, int, bool, int, int, Last]
 
 
 class Standing:
@@ -60,12 +60,14 @@ class Standing:
         self._priority = -queue.spec.priority
         self._last = Last(queue, shares)
 
-    def key(self, job: Amounts, victims: Amounts) -> Key:
+    def key(self, job: Amounts, victims: Amounts, has_claim: bool = False) -> Key:
         """Say where the queue stands among its siblings with its next job; the smallest key is served first.
 
-        In this order: not above its fair share in every resource; within its quota with the job (before priority: quota is
-        a promise); the higher priority; uses nothing of which it has no allocatable share; the lower dominant share with
-        the job and without the victims chosen so far; the lower one as it is; the smaller allocatable share; the older.
+        In this order: `has_claim` to all that the job may get, by a quota of the GPU model, since whoever gets it instead
+        would be evicted from it (rule `quota_per_model`); not above its fair share in every resource; within its quota with
+        the job (before priority: quota is a promise); the higher priority; uses nothing of which it has no allocatable
+        share; the lower dominant share with the job and without the victims chosen so far; the lower one as it is; the
+        smaller allocatable share; the older.
         """
         queue = self.queue
         gpu, cpu, memory = queue.allocated
@@ -86,6 +88,7 @@ class Standing:
         )
         now = max(gpu * by_gpu, cpu * by_cpu, memory * by_memory, 0)
         return (
+            not has_claim,
             fair[0] < gpu and fair[1] < cpu and fair[2] < memory,
             over_quota,
             self._priority,

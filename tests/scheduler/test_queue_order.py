@@ -133,4 +133,4 @@ def test_the_dominant_share_is_the_largest_ratio_of_the_three_resources(
 
     then = [state.allocated[at] + asked[at] - gone[at] for at in RESOURCES]
     found = Standing(state, TOTAL).key(asked, gone)
-    assert (found[4], found[5]) == (largest(then), largest(state.allocated))
+    assert (found[5], found[6]) == (largest(then), largest(state.allocated))
