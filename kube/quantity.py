@@ -25,7 +25,7 @@ def whole(text: str) -> int:
 
     Raises: ValueError where it is none.
     """
-    return _up(_exact(text))
+    return _up(exact(text))
 
 
 @lru_cache(_REMEMBERED)
@@ -34,14 +34,18 @@ def milli(text: str) -> int:
 
     Raises: ValueError where it is none.
     """
-    return _up(_exact(text) * 1000)
+    return _up(exact(text) * 1000)
 
 
 def _up(number: Fraction) -> int:
     return -(-number.numerator // number.denominator)
 
 
-def _exact(text: str) -> Fraction:
+def exact(text: str) -> Fraction:
+    """Give a quantity as it is.
+
+    Raises: ValueError where it is none.
+    """
     found = _QUANTITY.fullmatch(text)
     if found is None or (found[4] and abs(int(found[4])) > _LONGEST_EXPONENT):
         raise ValueError(
