@@ -11,6 +11,7 @@ from typing import TypeAlias
 from controller.scheduler import gangs
 from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.search.scenario import Batch, Search, gpu_room
+from controller.scheduler.search.units import may_leave
 from controller.scheduler.state import TaskState
 
 Generator: TypeAlias = Callable[[Search, list[Batch], list[TaskState]], Iterator[list[Batch]]]
@@ -37,8 +38,13 @@ def batches(search: Search, recorded: list[Batch]) -> Iterator[Batch]:
         if more:
             gone[job.id] = gone.get(job.id, frozenset()) | ids
             queue.push(job, gone[job.id])
-        if not known and tasks and not any(task.spec.protected for task in tasks):
+        if not known and tasks and not any(_stays(search, task) for task in tasks):
             yield tuple(tasks)
+
+
+def _stays(search: Search, task: TaskState) -> bool:
+    """Tell whether a pod is nobody's victim. KAI may take back what it has placed in the same cycle (`victims_by_cost`)."""
+    return task.spec.protected or (search.session.rules.victims_by_cost and not may_leave(task))
 
 
 def node_local(search: Search, recorded: list[Batch], tasks: list[TaskState]) -> Iterator[list[Batch]]:
