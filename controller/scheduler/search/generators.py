@@ -44,7 +44,8 @@ def batches(search: Search, recorded: list[Batch]) -> Iterator[Batch]:
 
 def _stays(search: Search, task: TaskState) -> bool:
     """Tell whether a pod is nobody's victim. KAI may take back what it has placed in the same cycle (`victims_by_cost`)."""
-    return task.spec.protected or (search.session.rules.victims_by_cost and not may_leave(task))
+    is_ours = search.session.rules.victims_by_cost
+    return task.spec.protected != "" or (is_ours and not may_leave(task))
 
 
 def node_local(search: Search, recorded: list[Batch], tasks: list[TaskState]) -> Iterator[list[Batch]]:
