@@ -95,6 +95,9 @@ class Reporter:
                     "state_dir": str(folder / "state"),
                     "roots": {"proc": str(folder / "proc")},
                     "lease": {"namespace": ""},
+                    "nvml": {
+                        "enabled": False
+                    },  # there is no driver: each agent would start a process to find that out
                 }
             ),
             name,
