@@ -39,6 +39,9 @@ class DeviceToleration(Struct, frozen=True, kw_only=True):
 
 
 class ExactRequest(Struct, frozen=True, kw_only=True):
+    """`name` is set where this is one of several alternatives."""
+
+    name: str = ""
     device_class_name: str = ""
     allocation_mode: str = "ExactCount"
     count: int = 1
@@ -46,6 +49,7 @@ class ExactRequest(Struct, frozen=True, kw_only=True):
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: dict[str, object] | None = None
+    derived_attributes: tuple[dict[str, object], ...] = ()
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -56,11 +60,19 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     first_available: tuple[ExactRequest, ...] = ()
 
 
+class DeviceConstraint(Struct, frozen=True, kw_only=True):
+    """One of the attributes is set. Without requests it is about all devices of the claim."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
 class DeviceClaim(Struct, frozen=True, kw_only=True):
     """`config`: for the driver, handed on as it is."""
 
     requests: tuple[ClaimRequest, ...] = ()
-    constraints: tuple[dict[str, object], ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[dict[str, object], ...] = ()
 
 

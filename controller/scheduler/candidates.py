@@ -136,8 +136,9 @@ class Candidates:
                 yield index.opening(request, section), is_second
             return
         start = request.gpus if request.asks_for_gpu else request.cpu_milli
-        if request.dra_gpus and self._fit.claims.are_its_own(task):
-            start = request.dra_gpus
+        claims = self._fit.claims
+        if request.dra_gpus and claims.are_its_own(task):
+            start = request.dra_gpus if claims.need_as_many(task) else 0
         groups = (0,) if request.asks_for_gpu else (0, 1)
         for is_second in (False, True):
             for group in groups:

@@ -1,17 +1,18 @@
 """Devices and claims of dynamic resource allocation, from Kubernetes objects (resource.k8s.io/v1). Pure.
 
-Class selectors are CEL. Of that language only what GPU drivers write is read: equalities of the driver and of attributes,
-joined by &&. A class that says more is not guessed at: claims on it wait, and say so. A device counts for one class: of
-those that match, the first by name among those that claims ask for.
+What a request may take has a name, its kind: its class, and its own selectors where it has any. A device lists all kinds
+that it is of. For quota and for the GPUs that a node offers it counts once, as of the first class by name that it is in, a
+class of GPUs before others. What this scheduler cannot serve says so, and its claim waits: admin access, amounts of a
+device's capacity, derived attributes, a selector or class that cannot be read.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from controller.scheduler.nodes import Claim, Device, DeviceRequest, DeviceTaint
+from controller.scheduler.device_selectors import Selectors, why_not_compiled
+from controller.scheduler.nodes import Claim, Device, DeviceConstraint, DeviceRequest, DeviceTaint
 from controller.scheduler.requests import Toleration
 from kube.devices import (
     Attribute,
@@ -24,58 +25,81 @@ from kube.devices import (
 )
 
 QUEUE_LABEL: Final = "kai.scheduler/queue"
-_TERM: Final = re.compile(
-    r"""device\.(?:driver|attributes\[(?P<quote>['"])(?P<domain>[^'"]+)(?P=quote)\]"""
-    r"""(?:\.(?P<name>\w+)|\[(?P<quoted>['"])(?P<other>\w+)(?P=quoted)\]))"""
-    r"""\s*==\s*(?P<value>"[^"]*"|'[^']*'|true|false|-?\d+)"""
-)
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """One equality: `domain` "" = the driver itself."""
-
-    domain: str
-    name: str
-    value: str
-
-
-def wanted_by(expression: str) -> tuple[Wanted, ...] | None:
-    """Read a class's selector; None = it says something that is not read here."""
-    found = []
-    for term in expression.split("&&"):
-        match = _TERM.fullmatch(term.strip().removeprefix("(").removesuffix(")").strip())
-        if match is None:
-            return None
-        found.append(
-            Wanted(match["domain"] or "", match["name"] or match["other"] or "", match["value"].strip("'\""))
-        )
-    return tuple(found)
 
 
 def devices_of(
-    slices: Iterable[ResourceSlice], classes: Iterable[DeviceClass], claims: Iterable[ResourceClaim]
+    slices: Iterable[ResourceSlice],
+    classes: Iterable[DeviceClass],
+    claims: Iterable[ResourceClaim],
+    selectors: Selectors | None = None,
 ) -> tuple[Device, ...]:
-    """Give the devices of the newest generation of every pool, in order of id; those of no class are left out."""
-    asked = {request.device_class_name for claim in claims for request in _exact(claim)}
-    readable = {one.metadata.name: wanted for one in classes if (wanted := _selectors(one)) is not None}
-    order = sorted(readable, key=lambda name: (name not in asked, name))
-    every = tuple(slices)
+    """Give the devices of the newest generation of every pool, in order of id; those of no class are left out.
+
+    `selectors`: what they said of the devices before.
+    """
+    every, asked = tuple(slices), tuple(claims)
+    questions = _questions({one.metadata.name: one for one in classes}, asked)
+    names = sorted(
+        {name for name in questions if "\n" not in name}, key=lambda name: (not _is_gpu(name), name)
+    )
+    told = sorted(_told_apart(asked))
     newest: dict[tuple[str, str], int] = {}
     for one in every:
         pool = (one.spec.driver, one.spec.pool.name)
         newest[pool] = max(newest.get(pool, 0), one.spec.pool.generation)
+    kept = selectors or Selectors()
     found: dict[str, Device] = {}
     for one in every:
         if one.spec.pool.generation < newest[one.spec.driver, one.spec.pool.name]:
             continue
-        for device in one.spec.devices:
-            if _is_beyond_us(device):
+        answers = kept.ask(one, questions)
+        for index, device in enumerate(one.spec.devices):
+            kinds = tuple([name for name, said in answers.items() if said[index] is True])
+            unanswered = tuple(
+                [(name, said[index]) for name, said in answers.items() if said[index] not in (True, False)]
+            )
+            if _is_beyond_us(device) or not (kinds or unanswered):
                 continue
-            name = next((name for name in order if _matches(readable[name], one.spec.driver, device)), None)
-            if name is not None:
-                made = _device(one, device, name)
-                found[made.id] = made
+            device_class = next((name for name in names if name in kinds), "")
+            made = _device(one, device, device_class, told)
+            made = msgspec.structs.replace(made, kinds=kinds, unanswered=unanswered)
+            found[made.id] = made
     return tuple(found[name] for name in sorted(found))
+
+
+def _is_gpu(name: str) -> bool:
+    """Tell whether a device class is one of GPUs: its name says so (KAI's rule)."""
+    return "gpu" in name.lower()
+
+
+def _questions(
+    classes: Mapping[str, DeviceClass], claims: Iterable[ResourceClaim]
+) -> dict[str, tuple[str, ...]]:
+    """Give what is to be asked about every device, by kind: expressions that must all hold."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, one in sorted(classes.items()):
+        if not why_not_compiled(one.spec.selectors):
+            found[name] = tuple(each.cel.expression for each in one.spec.selectors)
+    for _, request in (each for claim in claims for each in requests_by_name(claim)):
+        of_class = found.get(request.device_class_name)
+        if request.selectors and of_class is not None and not why_not_compiled(request.selectors):
+            own = tuple(each.cel.expression for each in request.selectors)
+            found[_kind(request)] = (*of_class, *own)
+    return found
+
+
+def _kind(request: ExactRequest) -> str:
+    """Name what a request may take; a class's name has no line break."""
+    return "\n".join((request.device_class_name, *(each.cel.expression for each in request.selectors)))
+
+
+def _told_apart(claims: Iterable[ResourceClaim]) -> set[str]:
+    """Name the attributes that constraints are about."""
+    return {
+        each.match_attribute or each.distinct_attribute
+        for claim in claims
+        for each in claim.spec.devices.constraints
+    }
 
 
 def _is_beyond_us(device: SliceDevice) -> bool:
@@ -88,6 +112,14 @@ def _is_beyond_us(device: SliceDevice) -> bool:
     return takes_amounts or bool(device.consumes_counters or device.binding_conditions)
 
 
+def requests_by_name(claim: ResourceClaim) -> Iterator[tuple[str, ExactRequest]]:
+    """Give all requests of a claim as results name them: an alternative is called request/alternative."""
+    for one in claim.spec.devices.requests:
+        if one.exactly is not None:
+            yield one.name, one.exactly
+        yield from ((f"{one.name}/{each.name}", each) for each in one.first_available)
+
+
 def tolerations_of(request: ExactRequest) -> tuple[Toleration, ...]:
     """Give the device taints that a request tolerates."""
     return tuple(
@@ -96,77 +128,50 @@ def tolerations_of(request: ExactRequest) -> tuple[Toleration, ...]:
     )
 
 
-def _device(piece: ResourceSlice, device: SliceDevice, device_class: str) -> Device:
-    words = {name: _word(value) for name, value in device.attributes.items()}
+def _device(piece: ResourceSlice, device: SliceDevice, device_class: str, told: Iterable[str]) -> Device:
+    driver, uuid = piece.spec.driver, device.attributes.get("uuid")
+    values = ((name, _attribute(name, driver, device.attributes)) for name in told)
     return Device(
-        id=f"{piece.spec.driver}/{piece.spec.pool.name}/{device.name}",
+        id=f"{driver}/{piece.spec.pool.name}/{device.name}",
         device_class=device_class,
         node=piece.spec.node_name,
         taints=tuple(DeviceTaint(key=one.key, value=one.value, effect=one.effect) for one in device.taints),
-        gpu=words.get("uuid", ""),
-        attributes=tuple(sorted(words.items())),
+        gpu="" if uuid is None else uuid.string or "",
+        attributes=tuple([(name, value) for name, value in values if value]),
         shared=device.allow_multiple_allocations,
     )
 
 
-def _word(value: Attribute) -> str:
-    if value.bool_ is not None:
-        return "true" if value.bool_ else "false"
-    known = (value.string, value.version, value.int_)
-    return next((str(one) for one in known if one is not None), "")
-
-
-def _selectors(device_class: DeviceClass) -> tuple[Wanted, ...] | None:
-    every: list[Wanted] = []
-    for selector in device_class.spec.selectors:
-        wanted = wanted_by(selector.cel.expression)
-        if wanted is None:
-            return None
-        every += wanted
-    return tuple(every)
-
-
-def _matches(wanted: Iterable[Wanted], driver: str, device: SliceDevice) -> bool:
-    return all(
-        driver == one.value if not one.domain else _attribute(one, driver, device.attributes) == one.value
-        for one in wanted
-    )
-
-
-def _attribute(wanted: Wanted, driver: str, attributes: Mapping[str, Attribute]) -> str | None:
-    """An attribute without a domain belongs to the driver's own."""
-    value = attributes.get(f"{wanted.domain}/{wanted.name}")
-    if value is None and wanted.domain == driver:
-        value = attributes.get(wanted.name)
-    return None if value is None else _word(value)
-
-
-def _exact(claim: ResourceClaim) -> Iterable[ExactRequest]:
-    return (request.exactly for request in claim.spec.devices.requests if request.exactly is not None)
+def _attribute(name: str, driver: str, attributes: Mapping[str, Attribute]) -> str:
+    """Give an attribute's value with its type, "" where there is none; one without a domain belongs to the driver's own."""
+    domain, _, plain = name.partition("/")
+    value = attributes.get(name) or (attributes.get(plain) if domain == driver else None)
+    if value is None:
+        return ""
+    known = (("string", value.string), ("int", value.int_), ("bool", value.bool_), ("version", value.version))
+    return next((f"{kind} {one}" for kind, one in known if one is not None), "")
 
 
 def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
     """Give a claim; what this scheduler cannot serve says so, and waits."""
-    meta, status = claim.metadata, claim.status
-    problems = [why for request in claim.spec.devices.requests if (why := _why_not(request, classes))]
-    if claim.spec.devices.constraints:
-        problems.append("resourceclaim asks for devices that match each other, which is not supported")
-    requests = list(_exact(claim))
-    if sum(one.allocation_mode == "All" for one in requests) > 1:
-        # Which of a claim's devices belong to which request is told by the counts, as long as one of them is open.
-        problems.append("resourceclaim has more than one request of mode All, which is not supported")
+    meta, status, asked = claim.metadata, claim.status, claim.spec.devices
+    problems = [why for name, one in requests_by_name(claim) if (why := _why_not(name, one, classes))]
+    if any(one.exactly is None and not one.first_available for one in asked.requests):
+        problems.append("resourceclaim has a request of a kind that is not supported")
+    if any(not (one.match_attribute or one.distinct_attribute) for one in asked.constraints):
+        problems.append("resourceclaim has a constraint of a kind that is not supported")
     results = () if status.allocation is None else status.allocation.devices.results
     pods = tuple(one.name for one in status.reserved_for if one.resource == "pods")
     return Claim(
         id=f"{meta.namespace}/{meta.name}",
-        requests=tuple(
-            DeviceRequest(
-                device_class=one.device_class_name,
-                count=one.count,
-                all=one.allocation_mode == "All",
-                tolerations=tolerations_of(one),
+        requests=tuple(map(_request, asked.requests)),
+        constraints=tuple(
+            DeviceConstraint(
+                attribute=one.match_attribute or one.distinct_attribute,
+                requests=one.requests,
+                distinct=not one.match_attribute,
             )
-            for one in requests
+            for one in asked.constraints
         ),
         devices=tuple(f"{one.driver}/{one.pool}/{one.device}" for one in results),
         reserved_for=tuple(f"{meta.namespace}/{name}" for name in pods),
@@ -177,19 +182,38 @@ def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
     )
 
 
-def _why_not(request: ClaimRequest, classes: Mapping[str, DeviceClass]) -> str | None:
-    exactly = request.exactly
-    if exactly is None:
-        return "resourceclaim asks for the first available of several, which is not supported"
-    if exactly.selectors or exactly.admin_access:
-        return f"request {request.name} has {'selectors' if exactly.selectors else 'admin access'}: not supported"
-    if exactly.allocation_mode not in ("ExactCount", "All"):
-        return f"allocation mode {exactly.allocation_mode} is not supported"
-    if exactly.capacity:
-        return f"request {request.name} asks for amounts of a device's capacity: not supported"
-    known = classes.get(exactly.device_class_name)
+def _request(request: ClaimRequest) -> DeviceRequest:
+    if request.exactly is not None:
+        return _exact(request.name, request.exactly)
+    alternatives = tuple(_exact(f"{request.name}/{one.name}", one) for one in request.first_available)
+    return DeviceRequest(name=request.name, alternatives=alternatives)
+
+
+def _exact(name: str, request: ExactRequest) -> DeviceRequest:
+    return DeviceRequest(
+        device_class=request.device_class_name,
+        count=request.count,
+        all=request.allocation_mode == "All",
+        tolerations=tolerations_of(request),
+        name=name,
+        kind=_kind(request) if request.selectors else "",
+    )
+
+
+def _why_not(name: str, request: ExactRequest, classes: Mapping[str, DeviceClass]) -> str | None:
+    if request.admin_access:
+        return f"request {name} has admin access: not supported"
+    if request.allocation_mode not in ("ExactCount", "All"):
+        return f"allocation mode {request.allocation_mode} is not supported"
+    if request.capacity:
+        return f"request {name} asks for amounts of a device's capacity: not supported"
+    if request.derived_attributes:
+        return f"request {name} asks for derived attributes: not supported"
+    known = classes.get(request.device_class_name)
     if known is None:
-        return f"device class {exactly.device_class_name} not found"
-    if _selectors(known) is None:
-        return f"device class {exactly.device_class_name} has a selector that is not understood"
+        return f"device class {request.device_class_name} not found"
+    if why := why_not_compiled(known.spec.selectors):
+        return f"device class {request.device_class_name}, {why}"
+    if why := why_not_compiled(request.selectors):
+        return f"request {name}, {why}"
     return None

@@ -11,6 +11,7 @@ eviction or an undo needs no second book. Besides, devices of claims stay taken 
 
 from collections.abc import Iterable
 
+from controller.scheduler.device_search import CANNOT_ALLOCATE, DeviceSearch, variants
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import ACTIVE_USED, Snapshot, TaskStatus
 from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
@@ -19,7 +20,6 @@ from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState, TaskState
 
 MOST_USERS = 256
-CANNOT_ALLOCATE = "cannot allocate all claims"
 
 Given = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -40,6 +40,9 @@ class Claims:
         self._on_node: dict[str, list[Device]] = {}
         for device in sorted(snapshot.devices, key=lambda each: each.id):
             self._on_node.setdefault(device.node, []).append(device)
+        self._of_kind: dict[tuple[str, str], list[Device]] = {}
+        self._chosen_now: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self._requests: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._users: dict[str, list[TaskState]] = {}
         if self._claims:
             for task in tasks:
@@ -99,8 +102,17 @@ class Claims:
 
     def are_its_own(self, task: TaskState) -> bool:
         """Tell whether each of a pod's claims was made for it alone and has nothing, so that it needs free devices."""
-        claims = (self._claims.get(self._id(task, name)) for name in task.spec.request.claims)
+        claims = [self._claims.get(self._id(task, name)) for name in task.spec.request.claims]
         return all(claim is not None and claim.from_template and not claim.devices for claim in claims)
+
+    def need_as_many(self, task: TaskState) -> bool:
+        """Tell whether a pod's claims need as many GPUs as its request counts: an alternative may need fewer."""
+        claims = (self._claims.get(self._id(task, name)) for name in task.spec.request.claims)
+        return not any(request.alternatives for claim in claims if claim for request in claim.requests)
+
+    def requests_of(self, given: Given) -> tuple[tuple[str, ...], ...]:
+        """Name the request of each device of claims that were given theirs in this cycle; of others nothing."""
+        return tuple([self._requests.get(one, ()) for one in given])
 
     def why_not(self, task: TaskState, node: NodeState, later: bool) -> str | None:
         """Say why a pod's claims cannot be served on a node; `later`: what is being released counts as free."""
@@ -122,13 +134,14 @@ class Claims:
                 self._leaving.remove(device)
 
         task.claim_devices = given
+        self._requests |= {one: self._chosen_now[one] for one in given if one in self._chosen_now}
         self._ledger.journal(undo)
         return True
 
     def _choose(self, task: TaskState, node: NodeState, later: bool) -> Given | str:
-        """Give devices to each of a pod's claims in turn, or say why not."""
+        """Give devices to each of a pod's claims, or say why not."""
         given: list[tuple[str, tuple[str, ...]]] = []
-        taken: set[str] | None = None
+        new: list[Claim] = []
         for name in task.spec.request.claims:
             identity = self._id(task, name)
             claim = self._claims.get(identity)
@@ -137,15 +150,14 @@ class Claims:
                 return why or CANNOT_ALLOCATE
             has = self._allocated(task, claim, later)
             if has is None:
-                if taken is None:
-                    taken = self._taken(task, node, later)
-                has = self._pick(claim, node, taken)
-                if has is None:
-                    return CANNOT_ALLOCATE
+                new.append(claim)
             elif not self._is_here(has, node):
                 return "node(s) didn't have the devices of an allocated resourceclaim"
-            given.append((identity, has))
-        return tuple(given)
+            given.append((identity, has or ()))
+        found = self._pick(new, task, node, later) if new else {}
+        if isinstance(found, str):
+            return found
+        return tuple([(identity, found.get(identity, has)) for identity, has in given])
 
     def _why_not_claim(self, task: TaskState, claim: Claim | None, identity: str) -> str | None:
         """Say what is wrong with a claim itself, on every node alike."""
@@ -161,7 +173,7 @@ class Claims:
         if places >= MOST_USERS:
             return f"resourceclaim has its maximum of {MOST_USERS} users"
         shared_gpu = not claim.from_template and any(
-            is_gpu_class(each.device_class) for each in claim.requests
+            is_gpu_class(one.device_class) for each in claim.requests for one in variants(each)
         )
         queue = task.job.spec.queue if task.job is not None else ""
         if shared_gpu and claim.queue != queue:
@@ -200,25 +212,41 @@ class Claims:
                 taken.update(devices)
         return taken
 
-    def _pick(self, claim: Claim, node: NodeState, taken: set[str]) -> tuple[str, ...] | None:
-        """Choose devices for a claim that has none, in order of their ids, and mark them taken."""
-        chosen: list[str] = []
-        for request in claim.requests:
-            of_class = [
+    def _pick(
+        self, claims: list[Claim], task: TaskState, node: NodeState, later: bool
+    ) -> dict[str, tuple[str, ...]] | str:
+        """Choose devices for claims that have none, or say why not."""
+        search = DeviceSearch(
+            claims,
+            lambda kind: self._devices_of_kind(node, kind),
+            lambda device, request: self._is_free(device, node, request),
+            self._taken(task, node, later),
+        )
+        found = search.run()
+        if isinstance(found, str):
+            return found
+        given: dict[str, tuple[str, ...]] = {}
+        self._chosen_now = {}
+        for claim, picks in zip(claims, found, strict=True):
+            devices = given[claim.id] = tuple([device for device, _ in picks])
+            self._chosen_now[claim.id, devices] = tuple([name for _, name in picks])
+        return given
+
+    def _devices_of_kind(self, node: NodeState, kind: str) -> list[Device]:
+        """Give the devices of a node that a request for a kind may take, and those of which nobody knows."""
+        found = self._of_kind.get((node.name, kind))
+        if found is None:
+            found = self._of_kind[node.name, kind] = [
                 device
                 for device in self._on_node.get(node.name, ())
-                if device.device_class == request.device_class
+                if kind == device.device_class
+                or kind in device.kinds
+                or any(kind == name for name, _ in device.unanswered)
             ]
-            free = [device.id for device in of_class if self._is_free(device, node, request, taken)]
-            count = len(of_class) if request.all else request.count
-            if not count or len(free) < count:
-                return None
-            chosen += free[:count]
-            taken.update(free[:count])
-        return tuple(chosen)
+        return found
 
-    def _is_free(self, device: Device, node: NodeState, request: DeviceRequest, taken: set[str]) -> bool:
-        if device.closed or (device.id in taken and not device.shared):
+    def _is_free(self, device: Device, node: NodeState, request: DeviceRequest) -> bool:
+        if device.closed:
             return False
         if device.gpu and any(
             card.uuid == device.gpu and card.spec.health is not PartHealth.HEALTHY for card in node.devices

@@ -108,7 +108,7 @@ def _plan(session: Session, evicted_by: dict[str, str]) -> Plan:
         task for task in books.tasks.values() if task.status in (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
     ]
     return Plan(
-        binds=tuple(_bind(task) for task in placed if _is_bound_now(task)),
+        binds=tuple(_bind(session, task) for task in placed if _is_bound_now(task)),
         pipelined=tuple(_pipeline(task) for task in placed if _is_pipelined_now(task)),
         evictions=tuple(_evictions(session, evicted_by)),
         waits=explain.all_waits(session),
@@ -132,7 +132,7 @@ def _is_pipelined_now(task: TaskState) -> bool:
     )
 
 
-def _bind(task: TaskState) -> Bind:
+def _bind(session: Session, task: TaskState) -> Bind:
     return Bind(
         task=task.id,
         job=task.spec.job,
@@ -141,6 +141,7 @@ def _bind(task: TaskState) -> Bind:
         milli=task.milli,
         mib=task.mib,
         devices=task.claim_devices,
+        requests=session.fit.claims.requests_of(task.claim_devices) if task.claim_devices else (),
         zones=numa_books.by_id(task),
     )
 

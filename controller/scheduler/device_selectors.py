@@ -13,11 +13,13 @@ from controller.scheduler.cel.programs import MOST_COST as MOST_COST_OF_ONE
 from controller.scheduler.cel.programs import CostExceeded, Program, compiled
 from controller.scheduler.cel.values import EvaluationError, Quantity, Semver
 from kube.devices import Attribute, DeviceSelector, ResourceSlice, SliceDevice
+from kube.types import ObjectMeta
 
 MOST_COST: Final = 5_000_000
 """Of one snapshot, seconds at the worst: who writes selectors must not be able to stop everybody's scheduling."""
 NOT_YET: Final = "its selectors take so long that not all devices were looked at yet"
 
+Expressions = tuple[str, ...]
 Answers = tuple[bool | str, ...]
 """For each device of a slice: whether it is taken, or why the selectors have no value for it."""
 
@@ -61,11 +63,14 @@ def why_not_compiled(selectors: Iterable[DeviceSelector]) -> str:
 
 
 class Selectors:
-    """What selectors said of devices. For one sequence of snapshots; one thread at a time."""
+    """What selectors said of devices. For one sequence of snapshots; one thread at a time.
+
+    A slice is known by its metadata: taints that rules add to it leave that as it is, and no selector sees them.
+    """
 
     def __init__(self) -> None:
-        self._old: dict[int, tuple[ResourceSlice, dict[str, Answers]]] = {}
-        self._new: dict[int, tuple[ResourceSlice, dict[str, Answers]]] = {}
+        self._old: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
+        self._new: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
         self._left = MOST_COST
 
     def turn(self) -> None:
@@ -73,26 +78,27 @@ class Selectors:
         self._old, self._new = self._new, {}
         self._left = MOST_COST
 
-    def ask(self, piece: ResourceSlice, questions: Mapping[str, tuple[str, ...]]) -> dict[str, Answers]:
+    def ask(self, piece: ResourceSlice, questions: Mapping[str, Expressions]) -> dict[str, Answers]:
         """Give the answers for a slice's devices, by the names of the questions: expressions that must all hold."""
-        known = self._old.get(id(piece))
-        before = known[1] if known is not None and known[0] is piece else {}
-        answers = {name: before[name] for name in questions if name in before}
-        missing = {name: wanted for name, wanted in questions.items() if name not in before}
-        if missing:
-            seen = [_seen(piece.spec.driver, device) for device in piece.spec.devices]
-            unsure: dict[str, Answers] = {}
-            for name, expressions in missing.items():
-                found, is_whole = self._answers(expressions, seen)
-                (answers if is_whole else unsure)[name] = found
-            self._new[id(piece)] = (piece, answers)
-            return {**answers, **unsure}
-        self._new[id(piece)] = (piece, answers)
-        return answers
+        meta = piece.metadata
+        known = self._old.get(id(meta))
+        before = known[1] if known is not None and known[0] is meta else {}
+        kept: dict[Expressions, Answers] = {}
+        self._new[id(meta)] = (meta, kept)
+        found: dict[str, Answers] = {}
+        seen: list[dict[str, Any] | str] | None = None
+        for name, expressions in questions.items():
+            answers = before.get(expressions)
+            is_whole = answers is not None
+            if answers is None:
+                seen = seen or [_seen(piece.spec.driver, device) for device in piece.spec.devices]
+                answers, is_whole = self._answers(expressions, seen)
+            if is_whole:
+                kept[expressions] = answers
+            found[name] = answers
+        return found
 
-    def _answers(
-        self, expressions: tuple[str, ...], seen: list[dict[str, Any] | str]
-    ) -> tuple[Answers, bool]:
+    def _answers(self, expressions: Expressions, seen: list[dict[str, Any] | str]) -> tuple[Answers, bool]:
         """Give the answers, and whether they are for good."""
         programs = [compiled(one) for one in expressions]
         found: list[bool | str] = []

@@ -128,7 +128,10 @@ class DeviceTaint(Value, frozen=True, kw_only=True):
 class Device(Value, frozen=True, kw_only=True):
     """A device of a ResourceSlice; `id` is driver/pool/name; `gpu` the UUID where it is known.
 
-    `closed`: why it takes nothing new though it is capacity (Unknown to its agent), "" = it does.
+    `device_class`: what it counts as; `kinds`: all that requests call it by: its classes, and classes with selectors of
+    requests. `unanswered`: kinds of which nobody knows whether it is one, and why. `attributes`: those that constraints of
+    claims are about, by qualified name. `closed`: why it takes nothing new though it is capacity (Unknown to its agent),
+    "" = it does.
     """
 
     id: str
@@ -136,18 +139,35 @@ class Device(Value, frozen=True, kw_only=True):
     node: str
     taints: tuple[DeviceTaint, ...] = ()
     gpu: str = ""
+    kinds: tuple[str, ...] = ()
+    unanswered: tuple[tuple[str, str], ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
     closed: str = ""
     shared: bool = False
 
 
 class DeviceRequest(Value, frozen=True, kw_only=True):
-    """`count` devices of a class; `all` = every matching device of the node (allocationMode All)."""
+    """`count` devices of a kind; `all` = every one of the node (allocationMode All).
 
-    device_class: str
+    `kind`: the class and the request's own selectors, "" = the class alone. `alternatives`: the first of them that can be
+    had is what is given, and the rest here is empty; each is called request/alternative.
+    """
+
+    device_class: str = ""
     count: int = 1
     all: bool = False
     tolerations: tuple[Toleration, ...] = ()
+    name: str = ""
+    kind: str = ""
+    alternatives: tuple["DeviceRequest", ...] = ()
+
+
+class DeviceConstraint(Value, frozen=True, kw_only=True):
+    """What is given to these requests (none = to all of the claim) has one value of an attribute, or each its own."""
+
+    attribute: str
+    requests: tuple[str, ...] = ()
+    distinct: bool = False
 
 
 class Claim(Value, frozen=True, kw_only=True):
@@ -159,6 +179,7 @@ class Claim(Value, frozen=True, kw_only=True):
 
     id: str
     requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
     devices: tuple[str, ...] = ()
     reserved_for: tuple[str, ...] = ()
     reserved_places: int = 0

@@ -14,6 +14,7 @@ class Promise(Value, frozen=True, kw_only=True):
 class Bind(Value, frozen=True, kw_only=True):
     """Bind this pod now. `gpus`: UUIDs, one for each device; `milli`, `mib`: of each; `devices`: what its claims get.
 
+    `requests`: the request that each of those devices is for, claim by claim; empty where a claim has them already.
     `zones`: the NUMA zones that its kubelet is expected to give it.
     """
 
@@ -24,6 +25,7 @@ class Bind(Value, frozen=True, kw_only=True):
     milli: int = 0
     mib: int = 0
     devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    requests: tuple[tuple[str, ...], ...] = ()
     zones: ZoneAmounts = ()
 
 

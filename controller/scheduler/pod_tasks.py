@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from controller.scheduler.amounts import ZoneAmounts
+from controller.scheduler.claim_objects import requests_by_name
 from controller.scheduler.model import HOLDING, Task, TaskStatus
 from controller.scheduler.numa_objects import recorded
 from controller.scheduler.pod_constraints import Surroundings, constraints_of
@@ -158,8 +159,17 @@ def _request(pod: Pod, names: tuple[str, ...], claims: Mapping[str, ResourceClai
 
 def _gpus_of(claim: ResourceClaim) -> int:
     """Count the GPUs that a claim is about: what it holds, else what it asks for. A class of GPUs says so in its name."""
-    asked = [one.exactly for one in claim.spec.devices.requests if one.exactly is not None]
-    of_gpus = [one for one in asked if "gpu" in one.device_class_name.lower()]
-    if claim.status.allocation is not None and of_gpus and len(of_gpus) == len(asked):
-        return len(claim.status.allocation.devices.results)
-    return sum(one.count for one in of_gpus)
+    asked = dict(requests_by_name(claim))
+    of_gpus = {name for name, one in asked.items() if "gpu" in one.device_class_name.lower()}
+    if claim.status.allocation is not None and of_gpus:
+        results = claim.status.allocation.devices.results
+        if any(one.first_available for one in claim.spec.devices.requests):
+            return sum(one.request in of_gpus for one in results)
+        if len(of_gpus) == len(asked):
+            return len(results)
+    # Of alternatives the largest, until one is given: no queue goes beyond its limit by which one that is.
+    most: dict[str, int] = {}
+    for name in of_gpus:
+        request = name.partition("/")[0]
+        most[request] = max(most.get(request, 0), asked[name].count)
+    return sum(most.values())

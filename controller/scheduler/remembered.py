@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from controller.scheduler.device_selectors import Selectors
 from controller.scheduler.model import Task
 from controller.scheduler.nodes import Gpu, Node
 from controller.scheduler.requests import Constraints
@@ -61,11 +62,13 @@ class Remembered:
         self._nodes: _Generations[list[MadeNode]] = _Generations()
         self._tasks: _Generations[Task] = _Generations()
         self._constraints: dict[Constraints, Constraints] = {}
+        self.selectors = Selectors()
 
     def turn(self) -> None:
         """Begin a snapshot."""
         self._nodes.turn()
         self._tasks.turn()
+        self.selectors.turn()
         if len(self._constraints) > MOST_CONSTRAINTS:
             self._constraints = {}
 

@@ -358,7 +358,8 @@ class _Builder:
         """Give the devices of this pool's nodes as healthy as their cards: a sick one is none, an Unknown one is closed."""
         cards = {node.name: {gpu.uuid: gpu for gpu in self._cards.get(node.name, ())} for node in nodes}
         slices = with_rules(self._objects.slices, self._objects.taint_rules)
-        found = devices_of(slices, self._objects.device_classes, self._objects.claims)
+        classes, claims = self._objects.device_classes, self._objects.claims
+        found = devices_of(slices, classes, claims, self._remembered.selectors)
         return tuple(
             msgspec.structs.replace(device, closed=_why_closed(cards[device.node].get(device.gpu)))
             for device in found

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.scheduler.nodes import DeviceConstraint
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Options
 from kube.devices import (
@@ -25,6 +26,11 @@ SELECTOR = {
         "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
     }
 }
+
+
+def cel(expression: str) -> dict[str, Any]:
+    """Give a selector."""
+    return {"cel": {"expression": expression}}
 
 
 def device_objects(expression: dict[str, Any] = SELECTOR) -> dict[str, Any]:
@@ -136,12 +142,27 @@ def test_a_device_that_nobody_here_counts_is_given_to_nobody(device: dict[str, A
     ("requests", "why"),
     [
         pytest.param(
-            [
-                {"name": name, "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
-                for name in ("a", "b")
-            ],
-            "resourceclaim has more than one request of mode All, which is not supported",
-            id="all of them, twice",
+            [{"name": "a", "exactly": {"deviceClassName": DRIVER, "adminAccess": True}}],
+            "request a has admin access: not supported",
+            id="admin access",
+        ),
+        pytest.param(
+            [{"name": "a", "exactly": {"deviceClassName": DRIVER, "derivedAttributes": [{"name": "x"}]}}],
+            "request a asks for derived attributes: not supported",
+            id="derived attributes",
+        ),
+        pytest.param(
+            [{"name": "a", "exactly": {"deviceClassName": DRIVER, "selectors": [cel("device.colour == 1")]}}],
+            "request a, selector #0: undefined field 'colour' of device",
+            id="a selector that cannot be read",
+        ),
+        pytest.param(
+            [{"name": "a", "firstAvailable": [{"name": "b", "deviceClassName": "none"}]}],
+            "device class none not found",
+            id="an alternative of no class",
+        ),
+        pytest.param(
+            [{"name": "a"}], "resourceclaim has a request of a kind that is not supported", id="of tomorrow"
         ),
         pytest.param(
             [
@@ -163,16 +184,96 @@ def test_a_claim_that_cannot_be_served_says_so(requests: list[Any], why: str) ->
     assert built(**objects).claims[0].why_not == why
 
 
+def test_a_class_that_cannot_be_read_is_not_guessed_at() -> None:
+    """Its claims wait, and say so."""
+    snapshot = built(**device_objects(cel("device.driver == nvidia")))
+    why = f"device class {DRIVER}, selector #0: undeclared reference to 'nvidia'"
+    assert (snapshot.claims[0].why_not, snapshot.devices) == (why, ())
+
+
 @pytest.mark.parametrize(
-    "expression",
+    ("expression", "devices"),
     [
-        "device.driver == 'gpu.nvidia.com' || true",
-        "device.capacity['gpu.nvidia.com'].memory > quantity('40Gi')",
-        "!(device.driver == 'x')",
+        ("device.attributes['gpu.nvidia.com'].uuid.endsWith('2')", [uuid(2)]),
+        (
+            "!(device.driver == 'x') && device.attributes['gpu.nvidia.com'].type in ['gpu', 'mig']",
+            [0, 1, 2, 3],
+        ),
+        ("device.driver == 'x' || device.attributes['x'].y == 1", "no such key: y"),
     ],
 )
-def test_a_class_that_says_more_is_not_guessed_at(expression: str) -> None:
-    """Its claims wait, and say so."""
-    snapshot = built(**device_objects({"cel": {"expression": expression}}))
-    assert snapshot.claims[0].why_not == f"device class {DRIVER} has a selector that is not understood"
-    assert snapshot.devices == ()
+def test_a_class_takes_what_its_selector_says(expression: str, devices: Any) -> None:
+    """Of a device for which it has no value nobody knows, and that is remembered."""
+    snapshot = built(**device_objects(cel(expression)))
+    if isinstance(devices, str):
+        assert {one.unanswered for one in snapshot.devices} == {((DRIVER, devices),)}
+    else:
+        assert len(snapshot.devices) == len(devices)
+        assert {one.kinds for one in snapshot.devices} == {(DRIVER,)}
+
+
+def test_a_device_is_of_every_kind_that_takes_it() -> None:
+    """It counts once, as a GPU, and requests with selectors of their own have a kind of their own."""
+    objects = device_objects()
+    every = msgspec.convert({"metadata": {"name": "all"}, "spec": {"selectors": []}}, DeviceClass)
+    objects["device_classes"] = (every, *objects["device_classes"])
+    own = "device.attributes['gpu.nvidia.com'].uuid.endsWith('2')"
+    asked = {"requests": [{"name": "r", "exactly": {"deviceClassName": "all", "selectors": [cel(own)]}}]}
+    asked["constraints"] = [{"matchAttribute": f"{DRIVER}/type"}]
+    spec = msgspec.convert({"devices": asked}, ClaimSpec)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], spec=spec),)
+    snapshot = built(**objects)
+    assert [one.device_class for one in snapshot.devices] == [DRIVER] * 4
+    assert [one.kinds for one in snapshot.devices][1:3] == [("all", DRIVER), ("all", DRIVER, f"all\n{own}")]
+    assert snapshot.claims[0].requests[0].kind == f"all\n{own}"
+    assert snapshot.devices[0].attributes == ((f"{DRIVER}/type", "string gpu"),)
+    assert snapshot.claims[0].constraints == (DeviceConstraint(attribute=f"{DRIVER}/type"),)
+
+
+GPU = {"deviceClassName": DRIVER}
+RESULTS = [{"request": "a/two", "driver": DRIVER, "pool": "n1", "device": f"gpu-{index}"} for index in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("requests", "results", "gpus"),
+    [
+        pytest.param([{"name": "a", "exactly": {**GPU, "count": 2}}], [], 2, id="as many as it asks for"),
+        pytest.param(
+            [{"name": "a", "firstAvailable": [{"name": "one", **GPU}, {"name": "two", **GPU, "count": 2}]}],
+            [],
+            2,
+            id="of alternatives the largest",
+        ),
+        pytest.param(
+            [
+                {
+                    "name": "a",
+                    "firstAvailable": [
+                        {"name": "four", **GPU, "count": 4},
+                        {"name": "two", **GPU, "count": 2},
+                    ],
+                }
+            ],
+            RESULTS,
+            2,
+            id="and then what was given",
+        ),
+        pytest.param(
+            [{"name": "a", "firstAvailable": [{"name": "n", "deviceClassName": "nic", "count": 4}]}],
+            [],
+            0,
+            id="of GPUs only",
+        ),
+    ],
+)
+def test_gpus_of_a_claim(requests: list[Any], results: list[Any], gpus: int) -> None:
+    """As queues count them."""
+    objects = device_objects()
+    spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+    status = msgspec.convert(
+        {"allocation": {"devices": {"results": results}}} if results else {}, ClaimStatus
+    )
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], spec=spec, status=status),)
+    claims = [{"name": "a", "resourceClaimName": "two"}]
+    (task,) = only(built(pod(meta=GROUP, spec={"resourceClaims": claims}), **objects)).tasks
+    assert task.request.dra_gpus == gpus

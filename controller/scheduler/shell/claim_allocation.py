@@ -1,8 +1,9 @@
 """What is written into a ResourceClaim that gets its devices, and whether these may still be given. Pure.
 
 Source: Kubernetes 1.37, resource.k8s.io/v1, AllocationResult, and what its own scheduler writes: one result for each device
-with the name of the request that asked for it and the taints that it tolerates; the configuration of the class and of the
-claim, which the driver reads from there alone; the node, as a selector of its name.
+with the name of the request that asked for it (request/alternative where it was one of several) and the taints that it
+tolerates; the configuration of the class and of the claim, which the driver reads from there alone; the node, as a selector
+of its name.
 """
 
 import uuid
@@ -12,11 +13,10 @@ from typing import Any
 
 import msgspec
 
-from controller.scheduler.claim_objects import tolerations_of
+from controller.scheduler.claim_objects import requests_by_name, tolerations_of
 from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
 from kube.devices import (
     AllocatedDevice,
-    ClaimRequest,
     DeviceClass,
     ExactRequest,
     ResourceClaim,
@@ -26,8 +26,13 @@ from kube.devices import (
 from kube.timestamps import rfc3339
 from kube.types import Pod
 
-Asked = tuple[tuple[ClaimRequest, str], ...]
-"""Devices by id, each with the request that it was given to."""
+
+class Given(msgspec.Struct, frozen=True):
+    """A device by id, and the request that it is for: its name in results, and what it says."""
+
+    name: str
+    request: ExactRequest
+    device: str
 
 
 def id_of(device: AllocatedDevice) -> str:
@@ -87,37 +92,58 @@ def offered(slices: Iterable[ResourceSlice]) -> Mapping[str, SliceDevice]:
     }
 
 
-def asked_for(claim: ResourceClaim, devices: tuple[str, ...]) -> Asked:
-    """Tell which request each device of a plan is for; they come in the order of the claim's requests.
+def given_to(
+    claim: ResourceClaim, devices: tuple[str, ...], names: tuple[str, ...] = ()
+) -> tuple[Given, ...]:
+    """Tell which request each device of a plan is for: `names` says it, else they come in the order of the claim's requests.
 
-    Raises: ValueError where there are more or fewer than the claim asks for.
+    Raises: ValueError where these are not what the claim asks for.
     """
-    requests = [(one, one.exactly) for one in claim.spec.devices.requests if one.exactly is not None]
+    requests = dict(requests_by_name(claim))
+    if len(names or devices) != len(devices) or not requests.keys() >= set(names):
+        raise ValueError("the plan gives devices to requests that it does not have")
+    found = names or _in_turn(claim, len(devices))
+    given = tuple(map(Given, found, map(requests.__getitem__, found), devices))
+    for one in claim.spec.devices.requests:
+        served = {name for name in found if name.partition("/")[0] == one.name}
+        if len(served) != 1 or any(_is_wrong(requests[name], found.count(name)) for name in served):
+            raise ValueError(f"the plan does not have what its request {one.name} asks for")
+    return given
+
+
+def _is_wrong(request: ExactRequest, count: int) -> bool:
+    return request.allocation_mode != "All" and request.count != count
+
+
+def _in_turn(claim: ResourceClaim, devices: int) -> tuple[str, ...]:
+    """Name the request of each device by their counts, one of which may be open."""
+    requests = [(one.name, one.exactly) for one in claim.spec.devices.requests if one.exactly is not None]
     fixed = sum(exactly.count for _, exactly in requests if exactly.allocation_mode != "All")
-    found: list[tuple[ClaimRequest, str]] = []
-    for request, exactly in requests:
-        count = exactly.count if exactly.allocation_mode != "All" else len(devices) - fixed
-        found += [(request, device) for device in devices[len(found) : len(found) + max(count, 0)]]
-    if len(found) != len(devices) or fixed > len(devices):
-        raise ValueError(f"asks for {fixed} devices, and the plan has {len(devices)} for it")
+    found: list[str] = []
+    for name, exactly in requests:
+        found += [name] * (exactly.count if exactly.allocation_mode != "All" else max(devices - fixed, 0))
+    if len(found) != devices:
+        raise ValueError(f"asks for {fixed} devices, and the plan has {devices} for it")
     return tuple(found)
 
 
-def already_asked_for(claim: ResourceClaim) -> Asked:
-    """Tell which request each device is for that a claim was allocated; what names no plain request is left out."""
+def already_given(claim: ResourceClaim) -> tuple[Given, ...]:
+    """Tell which request each device is for that a claim was allocated; what names none is left out."""
     allocation = claim.status.allocation
-    requests = {one.name: one for one in claim.spec.devices.requests}
+    requests = dict(requests_by_name(claim))
     results = () if allocation is None else allocation.devices.results
-    return tuple((requests[one.request], id_of(one)) for one in results if one.request in requests)
+    return tuple(
+        Given(one.request, requests[one.request], id_of(one)) for one in results if one.request in requests
+    )
 
 
-def why_not_devices(asked: Asked, known: Mapping[str, SliceDevice]) -> str:
+def why_not_devices(given: Iterable[Given], known: Mapping[str, SliceDevice]) -> str:
     """Say why devices may not be given any more: gone, or tainted since; "" = they may."""
-    for request, identity in asked:
-        device = known.get(identity)
+    for one in given:
+        identity, device = one.device, known.get(one.device)
         if device is None:
             return f"device {identity} is not offered any more"
-        tolerations = () if request.exactly is None else tolerations_of(request.exactly)
+        tolerations = tolerations_of(one.request)
         for taint in device.taints:
             if taint.effect in HARD_EFFECTS and not tolerates(
                 tolerations, taint.key, taint.value, taint.effect
@@ -144,7 +170,7 @@ def consumer_of(pod: Pod) -> dict[str, Any]:
 
 def allocation_of(
     claim: ResourceClaim,
-    asked: Asked,
+    given: tuple[Given, ...],
     *,
     node: str,
     known: Mapping[str, SliceDevice],
@@ -152,8 +178,9 @@ def allocation_of(
     now: datetime,
 ) -> dict[str, Any]:
     """Give `status.allocation` as JSON."""
-    devices: dict[str, Any] = {"results": [_result(request, identity, known) for request, identity in asked]}
-    config = [*_class_config(claim, classes), *_claim_config(claim)]
+    devices: dict[str, Any] = {"results": [_result(one, known) for one in given]}
+    served = tuple(dict.fromkeys(one.name for one in given))
+    config = [*_class_config(claim, served, classes), *_claim_config(claim, served)]
     if config:
         devices["config"] = config
     by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -164,13 +191,13 @@ def allocation_of(
     }
 
 
-def _result(request: ClaimRequest, identity: str, known: Mapping[str, SliceDevice]) -> dict[str, Any]:
-    driver, _, rest = identity.partition("/")
+def _result(given: Given, known: Mapping[str, SliceDevice]) -> dict[str, Any]:
+    driver, _, rest = given.device.partition("/")
     pool, _, name = rest.rpartition("/")
-    made: dict[str, Any] = {"request": request.name, "driver": driver, "pool": pool, "device": name}
-    if request.exactly is not None and request.exactly.tolerations:
-        made["tolerations"] = [_without_empty(one) for one in request.exactly.tolerations]
-    if known[identity].allow_multiple_allocations:
+    made: dict[str, Any] = {"request": given.name, "driver": driver, "pool": pool, "device": name}
+    if given.request.tolerations:
+        made["tolerations"] = [_without_empty(one) for one in given.request.tolerations]
+    if known[given.device].allow_multiple_allocations:
         made["shareID"] = str(uuid.uuid4())
     return made
 
@@ -180,28 +207,41 @@ def _without_empty(value: msgspec.Struct) -> dict[str, Any]:
     return {key: one for key, one in whole.items() if one not in ("", None)}
 
 
-def _class_config(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> list[dict[str, Any]]:
+def _class_config(
+    claim: ResourceClaim, served: tuple[str, ...], classes: Mapping[str, DeviceClass]
+) -> list[dict[str, Any]]:
     """Each class's configuration once, for all the requests of that class."""
+    requests = dict(requests_by_name(claim))
     by_class: dict[str, list[str]] = {}
-    for name, exactly in _exact(claim):
-        by_class.setdefault(exactly.device_class_name, []).append(name)
-    every = len(claim.spec.devices.requests)
+    for name in served:
+        by_class.setdefault(requests[name].device_class_name, []).append(name)
     return [
-        _config("FromClass", [] if len(names) == every else names, config)
+        _config("FromClass", names, served, config)
         for class_name, names in by_class.items()
         if class_name in classes
         for config in classes[class_name].spec.config
     ]
 
 
-def _claim_config(claim: ResourceClaim) -> list[dict[str, Any]]:
-    return [_config("FromClaim", config.get("requests"), config) for config in claim.spec.devices.config]
+def _claim_config(claim: ResourceClaim, served: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The claim's configuration, but for what is about alternatives that were not chosen."""
+    found: list[dict[str, Any]] = []
+    for config in claim.spec.devices.config:
+        about = config.get("requests")
+        names = [str(one) for one in about] if isinstance(about, list | tuple) else []
+        if not names or any(_is_named(one, names) for one in served):
+            found.append(_config("FromClaim", names, served, config))
+    return found
 
 
-def _config(source: str, requests: object, config: Mapping[str, object]) -> dict[str, Any]:
+def _is_named(served: str, names: list[str]) -> bool:
+    return served in names or served.partition("/")[0] in names
+
+
+def _config(
+    source: str, names: list[str], served: tuple[str, ...], config: Mapping[str, object]
+) -> dict[str, Any]:
+    """Without names it is for all requests, so that those of all are left out."""
     made: dict[str, Any] = {key: value for key, value in config.items() if key != "requests"}
-    return {"source": source, **({"requests": requests} if requests else {}), **made}
-
-
-def _exact(claim: ResourceClaim) -> Iterable[tuple[str, ExactRequest]]:
-    return ((one.name, one.exactly) for one in claim.spec.devices.requests if one.exactly is not None)
+    is_for_all = all(_is_named(one, names) for one in served)
+    return {"source": source, **({} if is_for_all or not names else {"requests": names}), **made}

@@ -18,15 +18,16 @@ import msgspec
 
 from controller.scheduler.claims import MOST_USERS
 from controller.scheduler.device_rules import with_rules
+from controller.scheduler.plan import Bind
 from controller.scheduler.pod_tasks import claims_of
 from controller.scheduler.shell.claim_allocation import (
-    Asked,
+    Given,
     allocation_of,
-    already_asked_for,
-    asked_for,
+    already_given,
     consumer_of,
     devices_held,
     devices_kept,
+    given_to,
     is_reserved_for,
     offered,
     why_not_devices,
@@ -48,6 +49,8 @@ from kube.store import Store, key_of, version_of
 from kube.types import Pod
 
 FIELD_MANAGER: Final = {"fieldManager": "nodemend-scheduler"}
+Planned = tuple[tuple[str, ...], tuple[str, ...]]
+"""A claim's devices in the plan, and the request that each is for, where the plan says it."""
 _REMEMBERED: Final = 10_000
 _LOOK_S: Final = 0.005
 
@@ -80,8 +83,10 @@ class ClaimBinding:
         self._lock = threading.Lock()
         self._allocated_at: OrderedDict[str, int] = OrderedDict()
 
-    def reserve(self, pod: Pod, node: str, devices: dict[str, tuple[str, ...]]) -> Outcome:
-        """Reserve all claims of a pod, with these devices where they have none yet. Calling it again costs no request."""
+    def reserve(self, pod: Pod, bind: Bind) -> Outcome:
+        """Reserve all claims of a pod, with the plan's devices where they have none yet. Again it costs no request."""
+        node, devices = bind.node, dict(bind.devices)
+        requests = {name: one for (name, _), one in zip(bind.devices, bind.requests, strict=False)}
         names, unmade = claims_of(pod)
         if unmade:
             return Outcome(why=f'resourceclaim "{unmade[0]}" is not made yet')
@@ -90,7 +95,8 @@ class ClaimBinding:
             if name not in devices:
                 return Outcome(why=f'resourceclaim "{name}": the plan has nothing for it', undo=tuple(undo))
             try:
-                why = self._reserve(name, pod, node, devices[name], undo)
+                plan = (devices[name], requests.get(name, ()))
+                why = self._reserve(name, pod, node, plan, undo)
             except ApiError as error:
                 why = str(error)
             if why:
@@ -101,13 +107,13 @@ class ClaimBinding:
                 return Outcome(why=f'resourceclaim "{name}": {why}', waits=waits, undo=tuple(undo))
         return Outcome(undo=tuple(undo))
 
-    def _reserve(self, name: str, pod: Pod, node: str, devices: tuple[str, ...], undo: list[Undo]) -> str:
+    def _reserve(self, name: str, pod: Pod, node: str, plan: Planned, undo: list[Undo]) -> str:
         """Say why not. What was written, or may have been, is in `undo`. Raises ApiError."""
         claim = self._claims.get(name)
         for _ in range(TRIES):
             if claim is None:
                 return "is gone"
-            asked, why = self._look(claim, pod, node, devices)
+            given, why = self._look(claim, pod, node, plan)
             is_in = is_reserved_for(claim, pod.metadata.uid)
             if why:
                 undo += [_reserved(claim, pod)] if is_in else []
@@ -117,9 +123,9 @@ class ClaimBinding:
                 return ""
             try:
                 if claim.status.allocation is None:
-                    self._allocate(claim, pod, node, asked)
+                    self._allocate(claim, pod, node, given)
                     return ""
-                if sorted(devices_held(self._join(claim, pod))) == sorted(devices):
+                if sorted(devices_held(self._join(claim, pod))) == sorted(plan[0]):
                     return ""
                 return "was given other devices meanwhile"
             except (Conflict, Invalid) as error:
@@ -129,29 +135,32 @@ class ClaimBinding:
                     return str(error)
         return f"was changed by others {TRIES} times while it was being written"
 
-    def _look(self, claim: ResourceClaim, pod: Pod, node: str, devices: tuple[str, ...]) -> tuple[Asked, str]:
+    def _look(
+        self, claim: ResourceClaim, pod: Pod, node: str, plan: Planned
+    ) -> tuple[tuple[Given, ...], str]:
         """Decide from what is known now: the devices by request, and why they cannot be had."""
+        devices = plan[0]
         if why := why_not_pod(claim, pod):
             return (), why
         if claim.status.allocation is None:
             try:
-                asked = asked_for(claim, devices)
+                given = given_to(claim, *plan)
             except ValueError as error:
                 return (), str(error)
             if holder := self._other_holder(claim, node, frozenset(devices)):
                 return (), holder
         else:
-            asked = already_asked_for(claim)
+            given = already_given(claim)
             if sorted(devices_held(claim)) != sorted(devices):
                 return (), "was given other devices meanwhile"
             if len(claim.status.reserved_for) >= MOST_USERS and not is_reserved_for(claim, pod.metadata.uid):
                 return (), f"has its maximum of {MOST_USERS} users"
-        return asked, why_not_devices(asked, self._offered(node))
+        return given, why_not_devices(given, self._offered(node))
 
     def _offered(self, node: str) -> Mapping[str, SliceDevice]:
         return offered(with_rules(self._slices.by_index(node), self._rules.values()))
 
-    def _allocate(self, claim: ResourceClaim, pod: Pod, node: str, asked: Asked) -> None:
+    def _allocate(self, claim: ResourceClaim, pod: Pod, node: str, given: tuple[Given, ...]) -> None:
         meta = claim.metadata
         if CLAIM_FINALIZER not in meta.finalizers:
             path = paths.resource_claim(meta.namespace, meta.name)
@@ -159,7 +168,7 @@ class ClaimBinding:
             claim = self._took(self._api.patch(path, body, PatchType.MERGE, FIELD_MANAGER))
         allocation = allocation_of(
             claim,
-            asked,
+            given,
             node=node,
             known=self._offered(node),
             classes=self._classes.snapshot(),

@@ -121,7 +121,7 @@ class Prebind:
         uid, now = pod.metadata.uid, self._clock.monotonic()
         with self._lock:
             _keep(self._touched, uid, now)
-        outcome = self._claim_binding.reserve(pod, bind.node, dict(bind.devices))
+        outcome = self._claim_binding.reserve(pod, bind)
         if not outcome.why:
             volumes = self._volume_binding.bind(pod, bind.node)
             outcome = msgspec.structs.replace(volumes, undo=(*outcome.undo, *volumes.undo))
