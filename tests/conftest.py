@@ -44,7 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the sandbox, before pytest selects by markers."""
+    """Mark what uses the sandbox, before pytest selects by markers, and let the files that take longest begin first.
+
+    A file goes to one worker as a whole: begun last, a long one would keep the others waiting for it.
+    """
     for item in items:
         uses = getattr(item, "fixturenames", ())
         if "sandbox" in uses or "kubelet_parts" in uses:
@@ -53,6 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_KUBELET_TIMEOUT_S))
         if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_CLUSTER_TIMEOUT_S))
+    weights: dict[Path, int] = {}
+    for item in items:
+        weights[item.path] = max(weights.get(item.path, 0), _weight(item))
+    items.sort(
+        key=lambda item: -weights[item.path]
+    )  # stable: in a file, and among its like, all stays in order
+
+
+def _weight(item: pytest.Item) -> int:
+    """Rank how long a test's file is likely to take."""
+    has_faults, has_cluster = (item.get_closest_marker(name) is not None for name in ("faults", "cluster"))
+    return 4 * has_faults + 2 * ("kubelet_parts" in getattr(item, "fixturenames", ())) + has_cluster
 
 
 @pytest.hookimpl(optionalhook=True)
