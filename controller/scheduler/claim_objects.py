@@ -38,10 +38,9 @@ def devices_of(
     `selectors`: what they said of the devices before.
     """
     every, asked = tuple(slices), tuple(claims)
-    questions = _questions({one.metadata.name: one for one in classes}, asked)
-    names = sorted(
-        {name for name in questions if "\n" not in name}, key=lambda name: (not _is_gpu(name), name)
-    )
+    of_classes = _classes(classes)
+    of_requests = _requests(of_classes, asked)
+    names = sorted(of_classes, key=lambda name: (not _is_gpu(name), name))
     told = sorted(_told_apart(asked))
     newest: dict[tuple[str, str], int] = {}
     for one in every:
@@ -52,7 +51,7 @@ def devices_of(
     for one in every:
         if one.spec.pool.generation < newest[one.spec.driver, one.spec.pool.name]:
             continue
-        answers = kept.ask(one, questions)
+        answers = kept.ask(one, of_classes, of_requests)
         for index, device in enumerate(one.spec.devices):
             kinds = tuple([name for name, said in answers.items() if said[index] is True])
             unanswered = tuple(
@@ -72,20 +71,27 @@ def _is_gpu(name: str) -> bool:
     return "gpu" in name.lower()
 
 
-def _questions(
-    classes: Mapping[str, DeviceClass], claims: Iterable[ResourceClaim]
-) -> dict[str, tuple[str, ...]]:
-    """Give what is to be asked about every device, by kind: expressions that must all hold."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, one in sorted(classes.items()):
-        if not why_not_compiled(one.spec.selectors):
-            found[name] = tuple(each.cel.expression for each in one.spec.selectors)
-    for _, request in (each for claim in claims for each in requests_by_name(claim)):
-        of_class = found.get(request.device_class_name)
-        if request.selectors and of_class is not None and not why_not_compiled(request.selectors):
-            own = tuple(each.cel.expression for each in request.selectors)
-            found[_kind(request)] = (*of_class, *own)
-    return found
+def _classes(classes: Iterable[DeviceClass]) -> dict[str, tuple[str, ...]]:
+    """Give the expressions of all classes that can be read, by name."""
+    return {
+        one.metadata.name: tuple(each.cel.expression for each in one.spec.selectors)
+        for one in sorted(classes, key=lambda one: one.metadata.name)
+        if not why_not_compiled(one.spec.selectors)
+    }
+
+
+def _requests(
+    classes: Mapping[str, tuple[str, ...]], claims: Iterable[ResourceClaim]
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Give class and expressions of all requests that have some of their own and can be read, by kind."""
+    return {
+        _kind(request): (request.device_class_name, tuple(each.cel.expression for each in request.selectors))
+        for claim in claims
+        for _, request in requests_by_name(claim)
+        if request.selectors
+        and request.device_class_name in classes
+        and not why_not_compiled(request.selectors)
+    }
 
 
 def _kind(request: ExactRequest) -> str:

@@ -15,11 +15,14 @@ from controller.scheduler.cel.values import EvaluationError, Quantity, Semver
 from kube.devices import Attribute, DeviceSelector, ResourceSlice, SliceDevice
 from kube.types import ObjectMeta
 
-MOST_COST: Final = 5_000_000
-"""Of one snapshot, seconds at the worst: who writes selectors must not be able to stop everybody's scheduling."""
+MOST_COST: Final = 500_000
+"""Of one snapshot, a second or two: who writes requests must not be able to stop everybody's scheduling. Classes are written
+by who runs the cluster, and what they take is counted, so they are always asked."""
 NOT_YET: Final = "its selectors take so long that not all devices were looked at yet"
 
 Expressions = tuple[str, ...]
+Seen = dict[str, Any] | str
+"""What selectors see of a device, or why they see nothing."""
 Answers = tuple[bool | str, ...]
 """For each device of a slice: whether it is taken, or why the selectors have no value for it."""
 
@@ -68,67 +71,76 @@ class Selectors:
     A slice is known by its metadata: taints that rules add to it leave that as it is, and no selector sees them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_cost: int = MOST_COST) -> None:
+        self._most_cost = most_cost
         self._old: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
         self._new: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
-        self._left = MOST_COST
+        self._left = most_cost
 
     def turn(self) -> None:
         """Begin a snapshot: what the last one did not use is forgotten."""
         self._old, self._new = self._new, {}
-        self._left = MOST_COST
+        self._left = self._most_cost
 
-    def ask(self, piece: ResourceSlice, questions: Mapping[str, Expressions]) -> dict[str, Answers]:
-        """Give the answers for a slice's devices, by the names of the questions: expressions that must all hold."""
+    def ask(
+        self,
+        piece: ResourceSlice,
+        classes: Mapping[str, Expressions],
+        requests: Mapping[str, tuple[str, Expressions]],
+    ) -> dict[str, Answers]:
+        """Give the answers for a slice's devices, by name of the class or the request.
+
+        A class has expressions that must all hold; a request has some beside those of its class.
+        """
         meta = piece.metadata
         known = self._old.get(id(meta))
         before = known[1] if known is not None and known[0] is meta else {}
         kept: dict[Expressions, Answers] = {}
         self._new[id(meta)] = (meta, kept)
         found: dict[str, Answers] = {}
-        seen: list[dict[str, Any] | str] | None = None
-        for name, expressions in questions.items():
-            answers = before.get(expressions)
-            is_whole = answers is not None
+        seen: list[Seen] = []
+        every = len(piece.spec.devices)
+        for name, (of, own) in {**{name: ("", one) for name, one in classes.items()}, **requests}.items():
+            key = (*classes[of], *own) if of else own
+            answers = before.get(key)
             if answers is None:
                 seen = seen or [_seen(piece.spec.driver, device) for device in piece.spec.devices]
-                answers, is_whole = self._answers(expressions, seen)
-            if is_whole:
-                kept[expressions] = answers
+                answers = self._answers(own, seen, found[of] if of else (True,) * every, bounded=bool(of))
+            if NOT_YET not in answers:
+                kept[key] = answers
             found[name] = answers
         return found
 
-    def _answers(self, expressions: Expressions, seen: list[dict[str, Any] | str]) -> tuple[Answers, bool]:
-        """Give the answers, and whether they are for good."""
+    def _answers(
+        self, expressions: Expressions, seen: list[Seen], base: Answers, *, bounded: bool
+    ) -> Answers:
+        """Ask about the devices that are taken so far."""
         programs = [compiled(one) for one in expressions]
         found: list[bool | str] = []
         too_long = ""
-        for device in seen:
-            if self._left <= 0:
-                return (*found, *(NOT_YET for _ in range(len(found), len(seen)))), False
-            if too_long or isinstance(device, str):
-                found.append(too_long or str(device))
-                continue
-            try:
-                found.append(all(self._matches(program, device) for program in programs))
-            except CostExceeded as error:
-                self._left -= MOST_COST_OF_ONE
-                too_long = str(error)
-                found.append(too_long)
-            except EvaluationError as error:
-                found.append(str(error))
-        return tuple(found), True
+        for device, so_far in zip(seen, base, strict=True):
+            if so_far is not True or isinstance(device, str):
+                found.append(device if isinstance(device, str) and programs else so_far)
+            elif too_long or (bounded and self._left <= 0):
+                found.append(too_long or NOT_YET)
+            else:
+                try:
+                    found.append(all(self._matches(program, device) for program in programs))
+                except EvaluationError as error:
+                    too_long = str(error) if isinstance(error, CostExceeded) else ""
+                    self._left -= MOST_COST_OF_ONE if too_long else 0
+                    found.append(str(error))
+        return tuple(found)
 
     def _matches(self, program: Program | str, device: dict[str, Any]) -> bool:
         if isinstance(program, str):
             raise EvaluationError(program)
-        self._left -= 5
         matches, cost = program.matches(device)
-        self._left -= cost
+        self._left -= cost + 5
         return matches
 
 
-def _seen(driver: str, device: SliceDevice) -> dict[str, Any] | str:
+def _seen(driver: str, device: SliceDevice) -> Seen:
     try:
         return seen_by_selectors(driver, device)
     except EvaluationError as error:

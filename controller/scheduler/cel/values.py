@@ -7,7 +7,7 @@ Kubernetes, pkg/cel/library, quantity.go and semverlib.go with blang/semver, for
 import math
 import re
 from fractions import Fraction
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Any, Final
 
 from kube.quantity import exact
@@ -72,6 +72,7 @@ class Semver:
         )
 
     @classmethod
+    @lru_cache(4096)
     def read(cls, text: str, normalize: bool = False) -> "Semver":
         """Raises EvaluationError."""
         match = _VERSION.fullmatch(_normalized(text) if normalize else text)
@@ -110,11 +111,12 @@ _NAMES: Final = (
     (tuple, "list"), (dict, "map"), (Quantity, "kubernetes.Quantity"), (Semver, "kubernetes.Semver"),
     (Optional, "optional_type"), (type(None), "null_type"),
 )  # fmt: skip
+_BY_TYPE: Final = dict(_NAMES)
 
 
 def type_of(value: object) -> str:
     """Name the CEL type of a value."""
-    return next(name for kind, name in _NAMES if isinstance(value, kind))
+    return _BY_TYPE.get(type(value)) or next(name for kind, name in _NAMES if isinstance(value, kind))
 
 
 def is_number(value: object) -> bool:
