@@ -4,6 +4,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube import paths
@@ -96,6 +97,59 @@ def test_what_drivers_read_is_copied() -> None:
         {"source": "FromClass", **opaque},
         {"source": "FromClaim", "requests": ["b"], **opaque},
     ]
+
+
+EITHER = [
+    {"name": "many", "deviceClassName": "gpu", "count": 4},
+    {"name": "two", "deviceClassName": "gpu", "count": 2, "tolerations": [{"operator": "Exists"}]},
+]
+REQUESTS = [
+    {"name": "g", "firstAvailable": EITHER},
+    {"name": "n", "exactly": {"deviceClassName": "gpu", "count": 1}},
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        pytest.param(("g/two", "g/two", "n"), "", id="the second alternative"),
+        pytest.param(("n", "g/two", "g/two"), "", id="in whatever order"),
+        pytest.param(("g/many", "g/many", "n"), "what its request g asks for", id="too few of the first"),
+        pytest.param(("g/two", "g/many", "n"), "what its request g asks for", id="some of each"),
+        pytest.param(
+            ("g/two", "g/two", "g/two"), "what its request g asks for", id="more than there were asked"
+        ),
+        pytest.param(("g/two", "g/two", "x"), "requests that it does not have", id="of another claim"),
+        pytest.param(("g/two", "g/two"), "requests that it does not have", id="one has no request"),
+        pytest.param((), "asks for 1 devices, and the plan has 3 for it", id="a plan that names none"),
+    ],
+)
+def test_the_plan_says_which_request_each_device_is_for(names: tuple[str, ...], why: str) -> None:
+    """What does not fit what the claim asks for goes back, and nothing is written."""
+    cluster = Cluster()
+    cluster.node(gpus=3)
+    cluster.claim(spec={"devices": {"requests": REQUESTS}})
+    pod = cluster.pod(claims=("c1",))
+    bind = msgspec.structs.replace(to_bind(c1="0,1,2"), requests=(names,))
+    found = cluster.prebind.prepare(bind, pod)
+    assert (found.ready, why in found.why) == (not why, True), found.why
+    results = cluster.held().get("allocation", {"devices": {"results": []}})["devices"]["results"]
+    assert tuple(one["request"] for one in results) == (names if not why else ())
+    assert all(("tolerations" in one) == (one["request"] == "g/two") for one in results)
+
+
+def test_a_configuration_of_an_alternative_that_was_not_chosen_is_left_out() -> None:
+    """What names the request counts for each alternative; what names all that are served needs no names."""
+    cluster = Cluster()
+    cluster.node(gpus=3)
+    opaque = {"opaque": {"driver": DRIVER, "parameters": {}}}
+    about: tuple[list[str], ...] = (["g/many"], ["g/two"], ["g"], ["n"], ["g/many", "n"], ["g", "n"], [])
+    config = [{**({"requests": names} if names else {}), **opaque} for names in about]
+    cluster.claim(spec={"devices": {"requests": REQUESTS, "config": config}})
+    bind = msgspec.structs.replace(to_bind(c1="0,1,2"), requests=(("g/two", "g/two", "n"),))
+    assert cluster.prebind.prepare(bind, cluster.pod(claims=("c1",))).ready
+    written = cluster.held()["allocation"]["devices"]["config"]
+    assert [one.get("requests", []) for one in written] == [["g/two"], ["g"], ["n"], ["g/many", "n"], [], []]
 
 
 def _replace_slice(cluster: Cluster, **device: Any) -> None:
