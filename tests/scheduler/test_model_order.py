@@ -1,15 +1,13 @@
 """Who gets a free card of a model: first whoever has a quota of it, so that nobody is evicted from it a cycle later."""
 
-import msgspec
 import pytest
 
-from controller.scheduler.model import Job, PodSet, Queue, Quota, SubGroup, TopologyConstraint
-from controller.scheduler.nodes import Level, Topology
-from controller.scheduler.requests import Constraints, Request
+from controller.scheduler.model import Job, Queue
+from controller.scheduler.requests import Constraints
 from controller.scheduler.rules import COMPATIBLE, DEFAULT, Rules
 from tests.scheduler.after import after
 from tests.scheduler.test_model_quota import DAY, ON_H, asks, cards, held, named
-from tests.scheduler.words import bound, cluster, decide, job, queue
+from tests.scheduler.words import bound, cluster, decide, job
 
 FREE_H100 = (cards("h", "H100", 1), cards("l", "L40", 4))
 
@@ -65,30 +63,3 @@ def test_who_has_no_claim_waits_for_its_turn(rules: Rules, constraints: Constrai
     """The queue of higher priority, within its quota of all GPUs, is served first."""
     jobs = [*held("owner", "l", range(4)), lent(), *asks("owner", constraints=constraints)]
     assert bound(decide(cluster(FREE_H100, OWNER_IS_OVER_ITS_TOTAL, jobs), rules)) == {"lent-0": "h"}
-
-
-def test_what_a_cycle_binds_it_does_not_move() -> None:
-    """Nor where whole scenarios are tried, for a subgroup with a topology: else a gang would start without those moved."""
-    net = Topology(name="net", levels=(Level(node_label="zone"), Level(node_label="rack")))
-    nodes = [
-        msgspec.structs.replace(cards(name, model, count), labels={"zone": "a", "rack": rack})
-        for name, model, count, rack in [("n1", "L40", 8, "y"), ("n3", "A10", 4, "x")]
-    ]
-    gang = job("gang", "two", pods=3)
-    large = msgspec.structs.replace(gang.tasks[2], request=Request(gpus=2, cpu_milli=1000))
-    gang = msgspec.structs.replace(gang, tasks=(*gang.tasks[:2], large))
-    sets = (
-        PodSet(name="s", min_available=3, topology=TopologyConstraint(topology="net", preferred="rack")),
-        PodSet(name="t", min_available=1, topology=TopologyConstraint(topology="net", required="zone")),
-    )
-    last = job("last", "three", pods=4)
-    tasks = tuple(
-        msgspec.structs.replace(task, pod_set="s" if task.index < 3 else "t") for task in last.tasks
-    )
-    last = msgspec.structs.replace(last, root=SubGroup(pod_sets=sets), tasks=tasks)
-    few = (("L40", Quota(deserved=1000, limit=2000)),)
-    queues = [named("two", 4), queue("above", 1, models=few), named("three", 8, parent="above")]
-    snapshot = msgspec.structs.replace(cluster(nodes, queues, [gang, last]), topologies=(net,))
-    plan = decide(snapshot)
-    assert not plan.evictions
-    assert {one.job for one in plan.binds} >= {"gang"}

@@ -193,7 +193,8 @@ def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
         if len(pods) > surplus:
             rest[name] = None
     pieces = {tuple(_leaving_with(job, name)) for name in rest}
-    pieces = {piece for piece in pieces if not any(task.spec.protected for task in piece)}
+    # One that is whole only by what this cycle has placed would leave that behind, and start in part.
+    pieces = {piece for piece in pieces if all(map(may_leave, piece))}
     found += [prices.unit(job, tasks) for tasks in sorted(pieces, key=lambda tasks: tasks[0].id)]
     return found
 
