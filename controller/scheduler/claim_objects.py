@@ -25,6 +25,8 @@ from kube.devices import (
 )
 
 QUEUE_LABEL: Final = "kai.scheduler/queue"
+MOST_KINDS: Final = 500
+"""Different requests with selectors: each is asked about every device, and users write them."""
 
 
 def devices_of(
@@ -83,15 +85,25 @@ def _classes(classes: Iterable[DeviceClass]) -> dict[str, tuple[str, ...]]:
 def _requests(
     classes: Mapping[str, tuple[str, ...]], claims: Iterable[ResourceClaim]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Give class and expressions of all requests that have some of their own and can be read, by kind."""
-    return {
-        _kind(request): (request.device_class_name, tuple(each.cel.expression for each in request.selectors))
-        for claim in claims
-        for _, request in requests_by_name(claim)
-        if request.selectors
-        and request.device_class_name in classes
-        and not why_not_compiled(request.selectors)
-    }
+    """Give class and expressions of requests that have some of their own and can be read, by kind.
+
+    Claims that wait come first, the oldest of them before others, and the rest beyond `MOST_KINDS` is not asked for.
+    """
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for claim in sorted(claims, key=_turn):
+        for _, one in requests_by_name(claim):
+            is_read = one.device_class_name in classes and not why_not_compiled(one.selectors)
+            if one.selectors and is_read and len(found) < MOST_KINDS:
+                own = tuple(each.cel.expression for each in one.selectors)
+                found[_kind(one)] = (one.device_class_name, own)
+    return found
+
+
+def _turn(claim: ResourceClaim) -> tuple[bool, bool, str, str, str]:
+    meta = claim.metadata
+    born = meta.creation_timestamp
+    is_held = claim.status.allocation is not None
+    return (is_held, born is None, "" if born is None else born.isoformat(), meta.namespace, meta.name)
 
 
 def _kind(request: ExactRequest) -> str:
@@ -156,6 +168,18 @@ def _attribute(name: str, driver: str, attributes: Mapping[str, Attribute]) -> s
         return ""
     known = (("string", value.string), ("int", value.int_), ("bool", value.bool_), ("version", value.version))
     return next((f"{kind} {one}" for kind, one in known if one is not None), "")
+
+
+def claims_of(claims: Mapping[str, ResourceClaim], classes: Mapping[str, DeviceClass]) -> Iterator[Claim]:
+    """Give all claims in order of their names; what asks for more than is asked of devices waits."""
+    asked = _requests(_classes(classes.values()), claims.values())
+    for _, claim in sorted(claims.items()):
+        made = claim_of(claim, classes)
+        kinds = {_kind(one) for _, one in requests_by_name(claim) if one.selectors}
+        if kinds - asked.keys() and not (made.why_not or made.devices):
+            why = f"more than {MOST_KINDS} different requests with selectors are waiting: older claims come first"
+            made = msgspec.structs.replace(made, why_not=why)
+        yield made
 
 
 def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from controller.scheduler.claim_objects import claim_of, devices_of
+from controller.scheduler.claim_objects import claims_of, devices_of
 from controller.scheduler.device_rules import with_rules
 from controller.scheduler.gpu_holdings import holdings, is_reservation, lonely_reservations
 from controller.scheduler.health import node_of, told_of
@@ -167,9 +167,7 @@ class _Builder:
             others=tuple(self._others(others, names, held)),
             topologies=topologies_of(self._objects.topologies),
             devices=devices,
-            claims=tuple(
-                self._claimed(claim_of(claim, classes)) for _, claim in sorted(self._claims.items())
-            ),
+            claims=tuple(map(self._claimed, claims_of(self._claims, classes))),
             suspected=self._options.suspected,
             reserved_for=self._options.reserved_for,
             promises=self._options.promises,

@@ -238,6 +238,8 @@ def test_what_is_refused(expression: str) -> None:
         ),
         pytest.param("'" + "a" * LONGEST + "' == 'a'", f"is longer than {LONGEST} bytes", id="a book"),
         pytest.param("(" * 101 + "true" + ")" * 101, "nested more than 100 deep", id="a deep one"),
+        pytest.param("device.attributes" + ".x" * 4000, "is nested too deeply", id="a long way down"),
+        pytest.param("1" * 5000 + " == 1", "Exceeds the limit", id="a number of five thousand digits"),
         pytest.param("a.b", "undeclared reference to 'a'", id="a name that nobody gave"),
     ],
 )
@@ -248,18 +250,42 @@ def test_why_one_is_refused(expression: str, why: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
+        "[1][double('inf')] == 1",
+        "[1][double('nan')] == 1",
+        f"int('{'1' * 5000}') == 1",
+        f"semver('{'1' * 5000}.0.0').major() == 1",
+        "quantity('1e30').add(quantity('1e30')).asInteger() == 1",
+    ],
+)
+def test_what_python_does_not_convert_has_no_value(expression: str) -> None:
+    with pytest.raises(EvaluationError):
+        program(expression).matches({})
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
         pytest.param(
             f"{list(range(100))}.all(x, {list(range(100))}.all(y, {list(range(100))}.all(z, x + y + z >= 0)))",
             id="loops in loops",
+        ),
+        pytest.param(
+            "'0123456789'.startsWith("
+            + "".join(f"cel.bind(a{n}, a{n - 1} + a{n - 1}, " for n in range(1, 40)).replace(
+                "a0", "device.driver"
+            )
+            + "a39"
+            + ")" * 40,
+            id="a text that doubles and doubles",
         ),
         pytest.param(f"{list(range(900))}.all(x, x in {list(range(900))})", id="long lists again and again"),
     ],
 )
 def test_a_selector_that_takes_too_long_has_no_value(expression: str) -> None:
     with pytest.raises(CostExceeded):
-        program(expression).matches({})
+        program(expression).matches({"driver": "0123456789"})
 
 
 def test_a_long_chain_of_the_same_is_no_deep_one() -> None:
-    expression = " || ".join(f"device.driver == 'd{number}'" for number in range(60))
-    assert program(expression).matches(seen_by_selectors("d59", A100))[0] is True
+    expression = " || ".join(f"device.driver == 'd{number}'" for number in range(300))
+    assert program(expression).matches(seen_by_selectors("d299", A100))[0] is True

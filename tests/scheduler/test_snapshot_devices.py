@@ -1,10 +1,12 @@
 """From Kubernetes objects to a snapshot: devices, claims, and the pods that have them."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from controller.scheduler.claim_objects import MOST_KINDS
 from controller.scheduler.nodes import DeviceConstraint
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Options
@@ -17,7 +19,7 @@ from kube.devices import (
     ResourceSlice,
     SliceDevice,
 )
-from tests.scheduler.kube_words import fault, health, node, pod, uuid
+from tests.scheduler.kube_words import NOW, fault, health, node, pod, uuid
 from tests.scheduler.object_words import GROUP, built, only
 
 DRIVER = "gpu.nvidia.com"
@@ -277,3 +279,20 @@ def test_gpus_of_a_claim(requests: list[Any], results: list[Any], gpus: int) -> 
     claims = [{"name": "a", "resourceClaimName": "two"}]
     (task,) = only(built(pod(meta=GROUP, spec={"resourceClaims": claims}), **objects)).tasks
     assert task.request.dra_gpus == gpus
+
+
+def test_requests_with_selectors_are_so_many_at_most() -> None:
+    """Whoever floods the scheduler with them waits behind the older ones, and is told."""
+    objects = device_objects()
+    claim: ResourceClaim = objects["claims"][0]
+
+    def flood(number: int) -> ResourceClaim:
+        exactly = {**GPU, "selectors": [cel(f"device.attributes['gpu.nvidia.com'].x == {number}")]}
+        spec = msgspec.convert({"devices": {"requests": [{"name": "r", "exactly": exactly}]}}, ClaimSpec)
+        born = NOW - timedelta(seconds=number)
+        meta = msgspec.structs.replace(claim.metadata, name=f"c{number:04}", creation_timestamp=born)
+        return msgspec.structs.replace(claim, metadata=meta, spec=spec)
+
+    objects["claims"] = tuple(flood(number) for number in range(MOST_KINDS + 2))
+    waiting = [one.id for one in built(**objects).claims if one.why_not.startswith("more than 500 different")]
+    assert waiting == ["team/c0000", "team/c0001"]

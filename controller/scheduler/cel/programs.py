@@ -41,6 +41,8 @@ class Program:
             found = self._run({"device": device, _COST: cost})
         except RecursionError as error:
             raise CostExceeded("the selector is nested too deeply") from error
+        except (ValueError, OverflowError) as error:  # numbers and texts that Python does not convert
+            raise EvaluationError(str(error)) from error
         if not isinstance(found, bool):
             raise EvaluationError(f"the selector gives a {type_of(found)}, which is no bool")
         return found, cost[0]
@@ -51,7 +53,9 @@ def compiled(expression: str) -> Program | str:
     """Give a selector's program, or why it cannot be used."""
     try:
         return Program(_compile(parse(expression), ("device",)))
-    except CompileError as error:
+    except RecursionError:
+        return "is nested too deeply"
+    except ValueError as error:
         return str(error)
 
 
@@ -117,13 +121,18 @@ def _unary(node: Node, names: tuple[str, ...]) -> Run:
 
 
 def _either(node: Node, names: tuple[str, ...]) -> Run:
-    """|| and &&: the side that decides counts, even where the other one has no value."""
-    left, right = (_compile(part, names) for part in node.parts)
+    """|| and &&: a side that decides counts, even where another one has no value. A long chain is no deep one."""
+    chain: list[Node] = []
+    first = node
+    while first.kind == node.kind:
+        chain.append(first.parts[1])
+        first = first.parts[0]
+    sides = [_compile(part, names) for part in (first, *reversed(chain))]
     decides = node.kind == "||"
 
     def run(scope: Scope) -> Any:
         failed: EvaluationError | None = None
-        for side in (left, right):
+        for side in sides:
             try:
                 value = side(scope)
                 if value is decides:
