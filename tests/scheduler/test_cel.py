@@ -94,6 +94,7 @@ TRUE = (
     "'hello'.substring(1) == 'ello' && 'hello'.substring(1, 3) == 'el' && 'hello'.charAt(1) == 'e' && 'hello'.charAt(5) == ''",  # noqa: E501
     "'hello'.indexOf('l') == 2 && 'hello'.lastIndexOf('l') == 3 && 'hello'.indexOf('z') == -1 && 'hello'.indexOf('l', 3) == 3",  # noqa: E501
     "'hello'.lastIndexOf('l', 2) == 2",
+    "'b'.lastIndexOf('b', 2) == -1 && 'b'.indexOf('b', 3) == -1 && 'b'.indexOf('', 3) == 1",
     "'hello'.replace('l', 'L') == 'heLLo' && 'hello'.replace('l', 'L', 1) == 'heLlo'",
     "'  a '.trim() == 'a' && 'aÉ'.upperAscii() == 'AÉ' && 'ÀB'.lowerAscii() == 'Àb'",
     "'abc 123'.find('[0-9]+') == '123' && '123 abc 456'.findAll('[0-9]+') == ['123', '456'] && '1 2 3'.findAll('[0-9]', 2) == ['1', '2']",  # noqa: E501
@@ -131,6 +132,7 @@ TRUE = (
     "device.attributes['none'].?x.orValue(device.attributes['gpu.nvidia.com'].index) == 3",
 )
 FALSE = (
+    "device.attributes['gpu.nvidia.com'].cuda in [size('8.0.0')]",
     "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('40Gi'))",
     "device.capacity['example.com'].x.isInteger()",
     "device.attributes['gpu.nvidia.com'].cuda.isLessThan(semver('8.0.0'))",

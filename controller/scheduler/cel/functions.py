@@ -155,12 +155,18 @@ def _char_at(text: str, at: int) -> str:
 
 @_takes("indexOf", "string", "string", "int")
 def _index_of(text: str, part: str, begin: int) -> int:
-    return text.find(part, _within(begin, len(text)))
+    if begin < 0:
+        raise EvaluationError(f"index out of range: {begin}")
+    return text.find(part, begin) if part else min(begin, len(text))
 
 
 @_takes("lastIndexOf", "string", "string", "int")
 def _last_index_of(text: str, part: str, last: int) -> int:
-    return text.rfind(part, 0, _within(last, len(text)) + len(part))
+    if last < 0:
+        raise EvaluationError(f"index out of range: {last}")
+    if not part:
+        return min(last, len(text))
+    return text.rfind(part, 0, last + len(part)) if last < len(text) else -1
 
 
 @_takes("substring", "string", "int", "int")

@@ -73,7 +73,15 @@ def contains(one: Any, other: Any) -> bool:
         return isinstance(one, str | bool | int | float) and one in other
     if not isinstance(other, tuple):
         raise EvaluationError(f"no such overload: {type_of(one)} in {type_of(other)}")
-    return any(equal(one, each) for each in other)
+    return any(_is(one, each) for each in other)
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Tell whether two are equal; a list may hold what a value cannot be compared with."""
+    try:
+        return equal(one, other)
+    except EvaluationError:
+        return False
 
 
 def _same(sign: str, one: Any, other: Any, kinds: tuple[str, ...]) -> str:
