@@ -147,8 +147,11 @@ class SliceDevice(Struct, frozen=True, kw_only=True):
 
 
 class SlicePool(Struct, frozen=True, kw_only=True):
+    """`resource_slice_count`: how many slices of this generation there are; fewer are a pool that is being published."""
+
     name: str = ""
     generation: int = 0
+    resource_slice_count: int = 0
 
 
 class SliceSpec(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ class of GPUs before others. What this scheduler cannot serve says so, and its c
 device's capacity, derived attributes, a selector or class that cannot be read.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -24,6 +25,7 @@ from kube.devices import (
     SliceDevice,
 )
 
+PUBLISHED_IN_PART: Final = "its pool is still being published"
 QUEUE_LABEL: Final = "kai.scheduler/queue"
 MOST_KINDS: Final = 500
 """Different requests with selectors: each is asked about every device, and users write them."""
@@ -37,6 +39,7 @@ def devices_of(
 ) -> tuple[Device, ...]:
     """Give the devices of the newest generation of every pool, in order of id; those of no class are left out.
 
+    A pool of which slices are still missing is given to nobody, as in Kubernetes, and is capacity all the same.
     `selectors`: what they said of the devices before.
     """
     every, asked = tuple(slices), tuple(claims)
@@ -44,15 +47,15 @@ def devices_of(
     of_requests = _requests(of_classes, asked)
     names = sorted(of_classes, key=lambda name: (not _is_gpu(name), name))
     told = sorted(_told_apart(asked))
-    newest: dict[tuple[str, str], int] = {}
-    for one in every:
-        pool = (one.spec.driver, one.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), one.spec.pool.generation)
+    newest = _newest(every)
+    seen = Counter(_pool(one) for one in every)
     kept = selectors or Selectors()
     found: dict[str, Device] = {}
     for one in every:
-        if one.spec.pool.generation < newest[one.spec.driver, one.spec.pool.name]:
+        pool = one.spec.pool
+        if pool.generation < newest[one.spec.driver, pool.name]:
             continue
+        closed = PUBLISHED_IN_PART if seen[_pool(one)] < pool.resource_slice_count else ""
         answers = kept.ask(one, of_classes, of_requests)
         for index, device in enumerate(one.spec.devices):
             kinds = tuple([name for name, said in answers.items() if said[index] is True])
@@ -63,9 +66,21 @@ def devices_of(
                 continue
             device_class = next((name for name in names if name in kinds), "")
             made = _device(one, device, device_class, told)
-            made = msgspec.structs.replace(made, kinds=kinds, unanswered=unanswered)
+            made = msgspec.structs.replace(made, kinds=kinds, unanswered=unanswered, closed=closed)
             found[made.id] = made
     return tuple(found[name] for name in sorted(found))
+
+
+def _pool(piece: ResourceSlice) -> tuple[str, str, int]:
+    return (piece.spec.driver, piece.spec.pool.name, piece.spec.pool.generation)
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], int]:
+    """Give the newest generation of every pool."""
+    found: dict[tuple[str, str], int] = {}
+    for driver, name, generation in map(_pool, slices):
+        found[driver, name] = max(found.get((driver, name), 0), generation)
+    return found
 
 
 def _is_gpu(name: str) -> bool:

@@ -359,7 +359,9 @@ class _Builder:
         classes, claims = self._objects.device_classes, self._objects.claims
         found = devices_of(slices, classes, claims, self._remembered.selectors)
         return tuple(
-            msgspec.structs.replace(device, closed=_why_closed(cards[device.node].get(device.gpu)))
+            msgspec.structs.replace(
+                device, closed=_why_closed(cards[device.node].get(device.gpu)) or device.closed
+            )
             for device in found
             if device.node in cards and not _is_sick(cards[device.node].get(device.gpu))
         )

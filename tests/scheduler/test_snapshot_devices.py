@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.scheduler.claim_objects import MOST_KINDS
+from controller.scheduler.claim_objects import MOST_KINDS, PUBLISHED_IN_PART
 from controller.scheduler.nodes import DeviceConstraint
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Options
@@ -296,3 +296,13 @@ def test_requests_with_selectors_are_so_many_at_most() -> None:
     objects["claims"] = tuple(flood(number) for number in range(MOST_KINDS + 2))
     waiting = [one.id for one in built(**objects).claims if one.why_not.startswith("more than 500 different")]
     assert waiting == ["team/c0000", "team/c0001"]
+
+
+@pytest.mark.parametrize(("slices", "closed"), [(0, ""), (1, ""), (2, PUBLISHED_IN_PART)])
+def test_a_pool_that_is_being_published_takes_nothing_new(slices: int, closed: str) -> None:
+    """Its devices are capacity, and nobody gets any until all of its slices are there."""
+    objects = device_objects()
+    (piece,) = objects["slices"]
+    pool = msgspec.structs.replace(piece.spec.pool, resource_slice_count=slices)
+    objects["slices"] = (msgspec.structs.replace(piece, spec=msgspec.structs.replace(piece.spec, pool=pool)),)
+    assert [one.closed for one in built(**objects).devices] == [closed] * 4
