@@ -54,7 +54,7 @@ class Task(Value, frozen=True, kw_only=True):
     `index`: its place among its siblings, the last tie-break. `gpus`: the UUIDs that it holds, one for each device.
     `leader`: master, launcher or head of its job, started first and evicted last. `zones`: the NUMA zones that it is
     recorded to hold, () = nobody knows. `protected`: why it cannot be evicted now (a PodDisruptionBudget refused), "" = it
-    can.
+    can. `stand_in`: it only keeps room for a pod that does not exist yet.
     """
 
     id: str
@@ -74,6 +74,7 @@ class Task(Value, frozen=True, kw_only=True):
     grace_s: int = 30
     zones: ZoneAmounts = ()
     protected: str = ""
+    stand_in: bool = False
 
 
 class TopologyConstraint(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from controller.scheduler import gangs
 from controller.scheduler.model import ACTIVE_USED
 from controller.scheduler.search.scenario import Batch, Search, gpu_room
-from controller.scheduler.search.units import may_leave
+from controller.scheduler.search.units import stays
 from controller.scheduler.state import TaskState
 
 Generator: TypeAlias = Callable[[Search, list[Batch], list[TaskState]], Iterator[list[Batch]]]
@@ -45,7 +45,7 @@ def batches(search: Search, recorded: list[Batch]) -> Iterator[Batch]:
 def _stays(search: Search, task: TaskState) -> bool:
     """Tell whether a pod is nobody's victim. KAI may take back what it has placed in the same cycle (`victims_by_cost`)."""
     is_ours = search.session.rules.victims_by_cost
-    return task.spec.protected != "" or (is_ours and not may_leave(task))
+    return task.spec.protected != "" or (is_ours and stays(task))
 
 
 def node_local(search: Search, recorded: list[Batch], tasks: list[TaskState]) -> Iterator[list[Batch]]:

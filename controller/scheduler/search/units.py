@@ -177,6 +177,11 @@ def may_leave(task: TaskState) -> bool:
     )
 
 
+def stays(task: TaskState) -> bool:
+    """Tell whether a pod keeps those in their places that would have to leave with it; what stands in for a pod does not."""
+    return not (may_leave(task) or task.spec.stand_in)
+
+
 def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
     """List the units of a job that give room on a node: surplus pods one by one, then what leaves in one piece."""
     here = [task for task in node.tasks.values() if task.job is job and may_leave(task)]
@@ -194,7 +199,7 @@ def units_on(node: NodeState, job: JobState, prices: Prices) -> list[Unit]:
             rest[name] = None
     pieces = {tuple(_leaving_with(job, name)) for name in rest}
     # One that is whole only by what this cycle has placed would leave that behind, and start in part.
-    pieces = {piece for piece in pieces if all(map(may_leave, piece))}
+    pieces = {piece for piece in pieces if not any(map(stays, piece))}
     found += [prices.unit(job, tasks) for tasks in sorted(pieces, key=lambda tasks: tasks[0].id)]
     return found
 

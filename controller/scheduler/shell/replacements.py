@@ -215,6 +215,7 @@ def phantom_of(task: Task) -> Task:
         gpus=(),
         zones=(),
         protected="",
+        stand_in=True,
         request=request,
     )
 
