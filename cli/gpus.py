@@ -200,7 +200,7 @@ def _effects(node: Node) -> Iterator[tuple[str, str]]:
     if node.closed or node.out:
         yield ("node-out" if node.out else "closed", node.closed or "cordoned")
     for name, why in (
-        ("one-pod-at-a-time", node.probe),
+        ("few-pods-at-a-time", node.probe),
         ("no-new-gpu", node.no_new_gpu),
         ("no-multi-gpu", node.no_multi_gpu),
         ("no-multi-node", node.no_multi_node),

@@ -10,6 +10,7 @@ from tests.cli.scheduling_words import Pool, fault, health, lab, node, pod, queu
 
 FENCED = {"offered": False}
 ONE_POD = "3 pods of 2 workloads failed to start (StartError); it takes one pod at a time until one starts"
+FOUR_PODS = ONE_POD.replace("one pod", "4 pods")
 HELD = {"held": True, "heldBy": "team/one"}
 
 ROWS = [
@@ -106,10 +107,11 @@ def test_why_a_node_takes_less_is_told_once() -> None:
     ("message", "status", "effect", "free"),
     [
         (PUT_ASIDE, "True", "n1 closed node(s) were put aside since starts failed there again and again", 4),
-        (ONE_POD, "True", "n1 one-pod-at-a-time node(s) took one pod at a time since starts failed", 8),
+        (ONE_POD, "True", "n1 few-pods-at-a-time node(s) took few pods at a time since starts failed", 8),
+        (FOUR_PODS, "True", "n1 few-pods-at-a-time node(s) took few pods at a time since starts failed", 8),
         ("pods start on this node, or were not tried for long", "False", "", 8),
     ],
-    ids=["put aside", "on probation", "as any other again"],
+    ids=["put aside", "on probation", "on probation for long", "as any other again"],
 )
 def test_a_node_on_which_pods_fail_to_start(message: str, status: str, effect: str, free: int) -> None:
     """The scheduler says so on the Node, so its GPUs are not shown as free for anybody."""
