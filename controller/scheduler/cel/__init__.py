@@ -10,5 +10,5 @@ simply unequal; a selector took it 0.3 ms, its import 0.3 s and 23 MiB. Regular 
 them and Python's engine can be kept busy for ever.
 
 Source: the CEL language definition (cel-spec), and Kubernetes 1.37's environment (apiserver, pkg/cel/environment and
-library; dynamic-resource-allocation/cel), whose answers the tables of `tests/scheduler/cel` hold.
+library; dynamic-resource-allocation/cel), whose answers `tests/scheduler/test_cel.py` holds.
 """
