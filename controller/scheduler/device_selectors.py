@@ -103,23 +103,24 @@ class Selectors:
         for name, (of, own) in {**{name: ("", one) for name, one in classes.items()}, **requests}.items():
             key = (*classes[of], *own) if of else own
             answers = before.get(key)
-            if answers is None:
+            if answers is None or (NOT_YET in answers and self._left > 0):
                 seen = seen or [_seen(piece.spec.driver, device) for device in piece.spec.devices]
-                answers = self._answers(own, seen, found[of] if of else (True,) * every, bounded=bool(of))
-            if NOT_YET not in answers:
-                kept[key] = answers
-            found[name] = answers
+                base = found[of] if of else (True,) * every
+                answers = self._answers(own, seen, base, answers or (NOT_YET,) * every, bounded=bool(of))
+            found[name] = kept[key] = answers
         return found
 
     def _answers(
-        self, expressions: Expressions, seen: list[Seen], base: Answers, *, bounded: bool
+        self, expressions: Expressions, seen: list[Seen], base: Answers, before: Answers, *, bounded: bool
     ) -> Answers:
-        """Ask about the devices that are taken so far."""
+        """Ask about the devices that are taken so far. `before`: what was answered in earlier snapshots."""
         programs = [compiled(one) for one in expressions]
         found: list[bool | str] = []
         too_long = ""
-        for device, so_far in zip(seen, base, strict=True):
-            if so_far is not True or isinstance(device, str):
+        for device, so_far, known in zip(seen, base, before, strict=True):
+            if known != NOT_YET:
+                found.append(known)
+            elif so_far is not True or isinstance(device, str):
                 found.append(device if isinstance(device, str) and programs else so_far)
             elif too_long or (bounded and self._left <= 0):
                 found.append(too_long or NOT_YET)
@@ -128,7 +129,7 @@ class Selectors:
                     found.append(all(self._matches(program, device) for program in programs))
                 except EvaluationError as error:
                     too_long = str(error) if isinstance(error, CostExceeded) else ""
-                    self._left -= MOST_COST_OF_ONE if too_long else 0
+                    self._left -= MOST_COST_OF_ONE if too_long else error.cost + 5
                     found.append(str(error))
         return tuple(found)
 

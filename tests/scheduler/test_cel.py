@@ -281,11 +281,40 @@ def test_what_python_does_not_convert_has_no_value(expression: str) -> None:
             id="a text that doubles and doubles",
         ),
         pytest.param(f"{list(range(900))}.all(x, x in {list(range(900))})", id="long lists again and again"),
+        pytest.param(
+            "".join(f"cel.bind(a{n}, [{f'a{n - 1}, a{n - 1}' if n else '1'}], " for n in range(18))
+            + "a17 == a17"
+            + ")" * 18,
+            id="a list that holds one list twice, and that another one twice",
+        ),
+        pytest.param(
+            f"sets.intersects('{'a' * 800}'.split(''), '{'b' * 800}'.split(''))", id="each with each of a set"
+        ),
+        pytest.param(f"'{'a' * 900}'.split('').map(x, {[1] * 2000}).size() > 1", id="a long text in a loop"),
+        pytest.param(
+            f"{list(range(1000))}.exists(x, ''.matches(string(x) + 'a{{900}}'))", id="many long patterns"
+        ),
+        pytest.param(
+            f"{list(range(100))}.exists(x, ''.matches(string(x) + '\\\\pL{{900}}'))",
+            id="patterns that are too large",
+        ),
     ],
 )
 def test_a_selector_that_takes_too_long_has_no_value(expression: str) -> None:
     with pytest.raises(CostExceeded):
         program(expression).matches({"driver": "0123456789"})
+
+
+def test_a_failure_says_what_it_cost() -> None:
+    with pytest.raises(EvaluationError) as failure:
+        program(f"{list(range(500))}.all(x, x >= 0) && 1 / 0 == 1").matches({"driver": "d"})
+    assert failure.value.cost > 1000
+
+
+def test_only_numbers_are_summed_up() -> None:
+    """As in Kubernetes: texts and lists would grow and grow."""
+    with pytest.raises(EvaluationError, match="no such overload"):
+        program("['a', 'b'].sum() == 'ab'").matches({"driver": "d"})
 
 
 def test_a_long_chain_of_the_same_is_no_deep_one() -> None:

@@ -105,6 +105,25 @@ def test_a_snapshot_is_bounded_and_the_next_goes_on() -> None:
     assert done == sorted(done)
 
 
+@pytest.mark.parametrize("most", [100_000, 30_000])
+def test_what_fails_costs_as_much(most: int) -> None:
+    nearly = f"{list(range(90))}.all(x, {list(range(90))}.all(y, true)) && 1 / 0 == {INDEX}"
+    answers = Selectors(most).ask(piece(100), {"c": ()}, {"kind": ("c", (nearly,))})["kind"]
+    assert 0 < answers.count("division by zero") <= most / 8_000 + 1
+    assert {*answers} == {"division by zero", NOT_YET}
+
+
+def test_what_was_answered_of_a_slice_is_not_asked_again() -> None:
+    """Else a slice that takes longer than one snapshot has would never be done, and nobody else's be asked."""
+    nearly = f"{list(range(90))}.all(x, {list(range(90))}.all(y, true)) && {INDEX} >= 0"
+    selectors, slow = Counted(30_000), piece(10)
+    for _ in range(5):
+        selectors.turn()
+        answers = selectors.ask(slow, {"c": ()}, {"kind": ("c", (nearly,))})["kind"]
+    assert answers == (True,) * 10
+    assert selectors.looked == 10
+
+
 def test_a_request_is_asked_about_what_its_class_takes() -> None:
     """And of what the class has no answer for, it has none either."""
     asked = {"class": (f"6 / {INDEX} > 4",)}

@@ -1,7 +1,8 @@
 """Compile a selector, and ask it about devices. Pure.
 
-A tree becomes nested functions of the variables in scope. Cost: one unit for each operation and for each ten characters or
-elements that it goes through; a selector that needs more than `MOST_COST` for one device has no value for it.
+A tree becomes nested functions of the variables in scope. Cost: one unit for each operation, for each ten characters or
+elements that it goes through, and for each ten nodes of a macro's body each time; `costs` has what some functions take
+besides. A selector that needs more than `MOST_COST` for one device has no value for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,12 +10,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from controller.scheduler.cel import operators
+from controller.scheduler.cel.costs import MORE, elements, nodes
 from controller.scheduler.cel.functions import CALLS
 from controller.scheduler.cel.syntax import Node, parse
 from controller.scheduler.cel.tokens import CompileError
 from controller.scheduler.cel.values import EvaluationError, Optional, TypeValue, Uint, type_of
 
 MOST_COST: Final = 10_000
+_MOST_ELEMENTS: Final = MOST_COST * 10
 _COST: Final = ""  # where the scope has it: no variable is called so
 FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 _NAMESPACES: Final = frozenset({"cel", "sets", "optional"})
@@ -31,28 +34,37 @@ class CostExceeded(EvaluationError):
 class Program:
     """One selector, compiled."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, size: int) -> None:
         self._run = run
+        self._size = size
 
     def matches(self, device: Mapping[str, Any]) -> tuple[bool, int]:
         """Tell whether a device matches, and what it cost. Raises EvaluationError."""
-        cost = [0]
+        cost = [self._size // 10]
         try:
-            found = self._run({"device": device, _COST: cost})
+            return self._answer({"device": device, _COST: cost}), cost[0]
+        except EvaluationError as error:
+            error.cost = cost[0]
+            raise
+
+    def _answer(self, scope: Scope) -> bool:
+        try:
+            found = self._run(scope)
         except RecursionError as error:
             raise CostExceeded("the selector is nested too deeply") from error
         except (ValueError, OverflowError) as error:  # numbers and texts that Python does not convert
             raise EvaluationError(str(error)) from error
         if not isinstance(found, bool):
             raise EvaluationError(f"the selector gives a {type_of(found)}, which is no bool")
-        return found, cost[0]
+        return found
 
 
 @lru_cache(1024)
 def compiled(expression: str) -> Program | str:
     """Give a selector's program, or why it cannot be used."""
     try:
-        return Program(_compile(parse(expression), ("device",)))
+        tree = parse(expression)
+        return Program(_compile(tree, ("device",)), nodes(tree))
     except RecursionError:
         return "is nested too deeply"
     except ValueError as error:
@@ -74,12 +86,14 @@ def _compile(node: Node, names: tuple[str, ...]) -> Run:
     return run
 
 
-def _spend(scope: Scope, *values: Any) -> None:
+def _spend(scope: Scope, *values: Any, units: int = 1) -> None:
     cost = scope[_COST]
-    cost[0] += 1
+    cost[0] += units
     for value in values:
-        if isinstance(value, str | tuple | dict | bytes):
+        if isinstance(value, str | bytes):
             cost[0] += len(value) // 10
+        elif isinstance(value, tuple | dict | Optional):
+            cost[0] += elements(value, _MOST_ELEMENTS) // 10
     if cost[0] > MOST_COST:
         raise CostExceeded("the selector takes too long")
 
@@ -210,10 +224,13 @@ def _call(node: Node, names: tuple[str, ...]) -> Run:
     if call is None:
         raise CompileError(f"undeclared reference to {name!r} with {len(parts) - is_member} arguments")
     arguments = [_compile(part, names) for part in parts]
+    more = MORE.get(name)
 
     def run(scope: Scope) -> Any:
         values = [one(scope) for one in arguments]
         _spend(scope, *values)
+        if more is not None:
+            _spend(scope, units=more(_MOST_ELEMENTS, *values))
         return call(*values)
 
     return run
@@ -255,25 +272,30 @@ def _opt_map(parts: tuple[Node, ...], names: tuple[str, ...], *, flat: bool) -> 
     return run
 
 
-def _each(scope: Scope, values: Any, name: str) -> Any:
-    """Give a scope for each element of a list, or each key of a map."""
+def _each(scope: Scope, values: Any, name: str, units: int) -> Any:
+    """Give a scope for each element of a list, or each key of a map. `units`: what is done with each costs so much."""
     if not isinstance(values, tuple | dict):
         raise EvaluationError(f"no such overload: a macro over {type_of(values)}")
     inner = dict(scope)
     for one in tuple(values):
-        _spend(scope)
+        _spend(scope, units=units)
         inner[name] = one
         yield inner
+
+
+def _units(body: Node) -> int:
+    return 1 + nodes(body) // 10
 
 
 def _quantifier(parts: tuple[Node, ...], names: tuple[str, ...], *, decides: bool) -> Run:
     """Exists and all: the element that decides counts, even where others have no value."""
     of, name = _compile(parts[0], names), _variable(parts[1])
     body = _compile(parts[2], (*names, name))
+    units = _units(parts[2])
 
     def run(scope: Scope) -> Any:
         failed: EvaluationError | None = None
-        for inner in _each(scope, of(scope), name):
+        for inner in _each(scope, of(scope), name, units):
             try:
                 value = body(inner)
                 if value is decides:
@@ -295,10 +317,11 @@ def _chosen(parts: tuple[Node, ...], names: tuple[str, ...]) -> Callable[[Scope]
     """Give the elements for which the last part is true."""
     of, name = _compile(parts[0], names), _variable(parts[1])
     body = _compile(parts[2], (*names, name))
+    units = _units(parts[2])
 
     def run(scope: Scope) -> list[Any]:
         found = []
-        for inner in _each(scope, of(scope), name):
+        for inner in _each(scope, of(scope), name, units):
             value = body(inner)
             if not isinstance(value, bool):
                 raise EvaluationError(f"no such overload: {type_of(value)} in a macro")
@@ -322,10 +345,11 @@ def _filter(parts: tuple[Node, ...], names: tuple[str, ...]) -> Run:
 def _mapped(parts: tuple[Node, ...], names: tuple[str, ...]) -> Run:
     of, name = _compile(parts[0], names), _variable(parts[1])
     body = _compile(parts[-1], (*names, name))
+    units = _units(parts[-1])
     if len(parts) == 4:
         chosen = _chosen(parts[:3], names)
-        return lambda scope: tuple([body(inner) for inner in _each(scope, tuple(chosen(scope)), name)])
-    return lambda scope: tuple([body(inner) for inner in _each(scope, of(scope), name)])
+        return lambda scope: tuple([body(inner) for inner in _each(scope, tuple(chosen(scope)), name, units)])
+    return lambda scope: tuple([body(inner) for inner in _each(scope, of(scope), name, units)])
 
 
 MACROS: Final[dict[tuple[str, bool, int], Callable[[tuple[Node, ...], tuple[str, ...]], Run]]] = {

@@ -18,7 +18,9 @@ _VERSION: Final = re.compile(
 
 
 class EvaluationError(Exception):
-    """The expression has no value for this device."""
+    """The expression has no value for this device. `cost`: what it took to find out."""
+
+    cost = 0
 
 
 class Uint(int):
