@@ -39,6 +39,7 @@ class DryRun:
             one.bind(("127.0.0.1", 0))
             self._listen = f"127.0.0.1:{one.getsockname()[1]}"
         self._stage = stage
+        self._began = len(stage.sandbox.audit_events())  # others ran with these rights before
         kube = {
             "server": "",
             "token_file": "",
@@ -67,10 +68,10 @@ class DryRun:
             return set()
 
     def writes(self) -> list[dict[str, Any]]:
-        """Give what a scheduler wrote, or tried to, under the account that only this one has."""
+        """Give what a scheduler wrote, or tried to, since then under the account that only this one has."""
         return [
             event["objectRef"]
-            for event in self._stage.sandbox.audit_events()
+            for event in self._stage.sandbox.audit_events()[self._began :]
             if event["user"]["username"] == ADMIN.user and "scheduler" in event.get("userAgent", "")
         ]
 
