@@ -28,7 +28,9 @@ from kube.devices import (
 PUBLISHED_IN_PART: Final = "its pool is still being published"
 QUEUE_LABEL: Final = "kai.scheduler/queue"
 MOST_KINDS: Final = 500
-"""Different requests with selectors: each is asked about every device, and users write them."""
+MOST_TEXT: Final = 500_000
+"""Of their characters: what is made of one is a hundred times as long."""
+"""Selectors of different requests: each is asked about every device, and users write them."""
 
 
 def devices_of(
@@ -46,7 +48,7 @@ def devices_of(
     of_classes = _classes(classes)
     of_requests = _requests(of_classes, asked)
     names = sorted(of_classes, key=lambda name: (not _is_gpu(name), name))
-    told = sorted(_told_apart(asked))
+    told = _told_apart(asked)
     newest = _newest(every)
     seen = Counter(_pool(one) for one in every)
     kept = selectors or Selectors()
@@ -100,17 +102,29 @@ def _classes(classes: Iterable[DeviceClass]) -> dict[str, tuple[str, ...]]:
 def _requests(
     classes: Mapping[str, tuple[str, ...]], claims: Iterable[ResourceClaim]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Give class and expressions of requests that have some of their own and can be read, by kind.
+    """Give class and expressions of requests that have some of their own and can be read, by kind."""
+    return {
+        kind: (one.device_class_name, tuple(each.cel.expression for each in one.selectors))
+        for kind, one in _read(classes, claims).items()
+        if not why_not_compiled(one.selectors)
+    }
 
-    Claims that wait come first, the oldest of them before others, and the rest beyond `MOST_KINDS` is not asked for.
+
+def _read(classes: Mapping[str, tuple[str, ...]], claims: Iterable[ResourceClaim]) -> dict[str, ExactRequest]:
+    """Give the requests whose selectors are read at all, by kind.
+
+    Claims that wait come first, the oldest of them before others; what goes beyond `MOST_KINDS` or `MOST_TEXT` is left out.
     """
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    found: dict[str, ExactRequest] = {}
+    left, room = MOST_KINDS, MOST_TEXT
     for claim in sorted(claims, key=_turn):
         for _, one in requests_by_name(claim):
-            is_read = one.device_class_name in classes and not why_not_compiled(one.selectors)
-            if one.selectors and is_read and len(found) < MOST_KINDS:
-                own = tuple(each.cel.expression for each in one.selectors)
-                found[_kind(one)] = (one.device_class_name, own)
+            if not one.selectors or one.device_class_name not in classes:
+                continue
+            kind = _kind(one)
+            if kind not in found and len(one.selectors) <= left and len(kind) <= room:
+                found[kind] = one
+                left, room = left - len(one.selectors), room - len(kind)
     return found
 
 
@@ -161,9 +175,10 @@ def tolerations_of(request: ExactRequest) -> tuple[Toleration, ...]:
     )
 
 
-def _device(piece: ResourceSlice, device: SliceDevice, device_class: str, told: Iterable[str]) -> Device:
+def _device(piece: ResourceSlice, device: SliceDevice, device_class: str, told: set[str]) -> Device:
     driver, uuid = piece.spec.driver, device.attributes.get("uuid")
-    values = ((name, _attribute(name, driver, device.attributes)) for name in told)
+    names = {name if "/" in name else f"{driver}/{name}" for name in device.attributes}
+    values = ((name, _attribute(name, driver, device.attributes)) for name in sorted(names & told))
     return Device(
         id=f"{driver}/{piece.spec.pool.name}/{device.name}",
         device_class=device_class,
@@ -187,20 +202,18 @@ def _attribute(name: str, driver: str, attributes: Mapping[str, Attribute]) -> s
 
 def claims_of(claims: Mapping[str, ResourceClaim], classes: Mapping[str, DeviceClass]) -> Iterator[Claim]:
     """Give all claims in order of their names; what asks for more than is asked of devices waits."""
-    asked = _requests(_classes(classes.values()), claims.values())
-    for _, claim in sorted(claims.items()):
-        made = claim_of(claim, classes)
-        kinds = {_kind(one) for _, one in requests_by_name(claim) if one.selectors}
-        if kinds - asked.keys() and not (made.why_not or made.devices):
-            why = f"more than {MOST_KINDS} different requests with selectors are waiting: older claims come first"
-            made = msgspec.structs.replace(made, why_not=why)
-        yield made
+    read = _read(_classes(classes.values()), claims.values())
+    return (_claim(claim, classes, read) for _, claim in sorted(claims.items()))
 
 
-def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
+def _claim(
+    claim: ResourceClaim, classes: Mapping[str, DeviceClass], read: Mapping[str, ExactRequest]
+) -> Claim:
     """Give a claim; what this scheduler cannot serve says so, and waits."""
     meta, status, asked = claim.metadata, claim.status, claim.spec.devices
     problems = [why for name, one in requests_by_name(claim) if (why := _why_not(name, one, classes))]
+    if status.allocation is None:  # else nobody asks the selectors any more
+        problems += [why for name, one in requests_by_name(claim) if (why := _why_not_read(name, one, read))]
     if any(one.exactly is None and not one.first_available for one in asked.requests):
         problems.append("resourceclaim has a request of a kind that is not supported")
     if any(not (one.match_attribute or one.distinct_attribute) for one in asked.constraints):
@@ -218,7 +231,7 @@ def claim_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Claim:
             )
             for one in asked.constraints
         ),
-        devices=tuple(f"{one.driver}/{one.pool}/{one.device}" for one in results),
+        devices=tuple(f"{one.driver}/{one.pool}/{one.device}" for one in results if not one.admin_access),
         reserved_for=tuple(f"{meta.namespace}/{name}" for name in pods),
         reserved_places=len(status.reserved_for),
         from_template=any(owner.kind == "Pod" and owner.controller for owner in meta.owner_references),
@@ -259,6 +272,13 @@ def _why_not(name: str, request: ExactRequest, classes: Mapping[str, DeviceClass
         return f"device class {request.device_class_name} not found"
     if why := why_not_compiled(known.spec.selectors):
         return f"device class {request.device_class_name}, {why}"
-    if why := why_not_compiled(request.selectors):
-        return f"request {name}, {why}"
     return None
+
+
+def _why_not_read(name: str, request: ExactRequest, read: Mapping[str, ExactRequest]) -> str | None:
+    if request.selectors and _kind(request) not in read:
+        return (
+            f"more than {MOST_KINDS} different requests with selectors are waiting: older claims come first"
+        )
+    why = why_not_compiled(request.selectors)
+    return f"request {name}, {why}" if why else None

@@ -11,7 +11,7 @@ eviction or an undo needs no second book. Besides, devices of claims stay taken 
 
 from collections.abc import Iterable
 
-from controller.scheduler.device_search import CANNOT_ALLOCATE, DeviceSearch, variants
+from controller.scheduler.device_search import CANNOT_ALLOCATE, FEW_STEPS, MOST_STEPS, DeviceSearch, variants
 from controller.scheduler.ledger import Ledger
 from controller.scheduler.model import ACTIVE_USED, Snapshot, TaskStatus
 from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
@@ -20,6 +20,8 @@ from controller.scheduler.rules import Rules
 from controller.scheduler.state import NodeState, TaskState
 
 MOST_USERS = 256
+MOST_STEPS_OF_A_CYCLE = 100_000
+"""Of searches that take more than a few; a second or two. Then all have to do with a few for each node."""
 
 Given = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -49,6 +51,7 @@ class Claims:
                 for name in task.spec.request.claims:
                     self._users.setdefault(self._id(task, name), []).append(task)
         self._leaving: list[str] = []
+        self._steps_left = MOST_STEPS_OF_A_CYCLE
         self._standing = {claim.id for claim in snapshot.claims if claim.devices and self._stands(claim)}
         self._standing_devices = frozenset(
             device for identity in self._standing for device in self._claims[identity].devices
@@ -116,12 +119,13 @@ class Claims:
 
     def why_not(self, task: TaskState, node: NodeState, later: bool) -> str | None:
         """Say why a pod's claims cannot be served on a node; `later`: what is being released counts as free."""
-        given = self._choose(task, node, later)
+        most = MOST_STEPS if self._steps_left > 0 else FEW_STEPS
+        given = self._choose(task, node, later, most)
         return given if isinstance(given, str) else None
 
     def take(self, task: TaskState, node: NodeState, later: bool) -> bool:
         """Give a placed pod the devices of its claims, undone with the ledger's marks. False: they are not there."""
-        given = self._choose(task, node, later)
+        given = self._choose(task, node, later, MOST_STEPS)
         if isinstance(given, str):
             return False
         before = task.claim_devices
@@ -138,7 +142,7 @@ class Claims:
         self._ledger.journal(undo)
         return True
 
-    def _choose(self, task: TaskState, node: NodeState, later: bool) -> Given | str:
+    def _choose(self, task: TaskState, node: NodeState, later: bool, most_steps: int) -> Given | str:
         """Give devices to each of a pod's claims, or say why not."""
         given: list[tuple[str, tuple[str, ...]]] = []
         new: list[Claim] = []
@@ -154,7 +158,7 @@ class Claims:
             elif not self._is_here(has, node):
                 return "node(s) didn't have the devices of an allocated resourceclaim"
             given.append((identity, has or ()))
-        found = self._pick(new, task, node, later) if new else {}
+        found = self._pick(new, task, node, later, most_steps) if new else {}
         if isinstance(found, str):
             return found
         return tuple([(identity, found.get(identity, has)) for identity, has in given])
@@ -213,7 +217,7 @@ class Claims:
         return taken
 
     def _pick(
-        self, claims: list[Claim], task: TaskState, node: NodeState, later: bool
+        self, claims: list[Claim], task: TaskState, node: NodeState, later: bool, most_steps: int
     ) -> dict[str, tuple[str, ...]] | str:
         """Choose devices for claims that have none, or say why not."""
         search = DeviceSearch(
@@ -221,8 +225,10 @@ class Claims:
             lambda kind: self._devices_of_kind(node, kind),
             lambda device, request: self._is_free(device, node, request),
             self._taken(task, node, later),
+            most_steps,
         )
         found = search.run()
+        self._steps_left -= max(search.steps - FEW_STEPS, 0)
         if isinstance(found, str):
             return found
         given: dict[str, tuple[str, ...]] = {}

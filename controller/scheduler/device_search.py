@@ -11,6 +11,10 @@ from typing import Final
 from controller.scheduler.nodes import Claim, Device, DeviceConstraint, DeviceRequest
 
 MOST_STEPS: Final = 2_000
+FEW_STEPS: Final = 200
+"""Enough for whatever needs no second thoughts."""
+MOST_OF_A_POD: Final = 128
+"""Devices of all claims of a pod: the search goes deeper with each, and Python does not go deeper than 1,000 calls."""
 MOST_DEVICES: Final = 32
 """Of one claim (resource.k8s.io, AllocationResultsMaxSize)."""
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -41,6 +45,7 @@ class DeviceSearch:
         of_kind: Callable[[str], Sequence[Device]],
         is_free: Callable[[Device, DeviceRequest], bool],
         taken: set[str],
+        most_steps: int = MOST_STEPS,
     ) -> None:
         self._claims = claims
         self._wanted = [(index, one) for index, claim in enumerate(claims) for one in claim.requests]
@@ -48,7 +53,9 @@ class DeviceSearch:
         self._is_free = is_free
         self._taken = taken
         self._picks: list[list[tuple[Device, str]]] = [[] for _ in claims]
-        self._steps = 0
+        self.steps = 0
+        self._most_steps = most_steps
+        self._held = 0
         told = {constraint.attribute for claim in claims for constraint in claim.constraints}
         self._told_apart = sorted(told)
 
@@ -127,13 +134,17 @@ class DeviceSearch:
         return (device.device_class, device.kinds, device.unanswered, device.taints, device.shared, told)
 
     def _take(self, index: int, device: Device, request: DeviceRequest) -> None:
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise _StoppedError(f"{CANNOT_ALLOCATE}: the search was given up after {MOST_STEPS} steps")
+        self.steps += 1
+        if self.steps > self._most_steps:
+            raise _StoppedError(f"{CANNOT_ALLOCATE}: the search was given up after {self._most_steps} steps")
+        if self._held == MOST_OF_A_POD:
+            raise _StoppedError(f"{CANNOT_ALLOCATE}: more than {MOST_OF_A_POD} devices for one pod")
+        self._held += 1
         self._picks[index].append((device, request.name))
         self._taken.add(device.id)
 
     def _drop(self, index: int, count: int) -> None:
+        self._held -= count
         for _ in range(count):
             device, _name = self._picks[index].pop()
             self._taken.discard(device.id)

@@ -159,11 +159,11 @@ def _request(pod: Pod, names: tuple[str, ...], claims: Mapping[str, ResourceClai
 
 def _gpus_of(claim: ResourceClaim) -> int:
     """Count the GPUs that a claim is about: what it holds, else what it asks for. A class of GPUs says so in its name."""
-    asked = dict(requests_by_name(claim))
+    asked = {name: one for name, one in requests_by_name(claim) if not one.admin_access}
     of_gpus = {name for name, one in asked.items() if "gpu" in one.device_class_name.lower()}
     if claim.status.allocation is not None and of_gpus:
-        results = claim.status.allocation.devices.results
-        if any(one.first_available for one in claim.spec.devices.requests):
+        results = [one for one in claim.status.allocation.devices.results if not one.admin_access]
+        if all(one.request in asked for one in results):
             return sum(one.request in of_gpus for one in results)
         if len(of_gpus) == len(asked):
             return len(results)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.scheduler.claims import MOST_STEPS_OF_A_CYCLE
 from controller.scheduler.cycle import open_session, run_cycle
-from controller.scheduler.device_search import MOST_STEPS, DeviceSearch
+from controller.scheduler.device_search import FEW_STEPS, MOST_OF_A_POD, MOST_STEPS, DeviceSearch
 from controller.scheduler.model import Snapshot
 from controller.scheduler.nodes import Claim, Device, DeviceConstraint, DeviceRequest
 from controller.scheduler.requests import Request
@@ -246,6 +247,26 @@ def test_a_search_that_would_never_end_is_given_up() -> None:
     devices = [device(index, root=f"r{index}") for index in range(30)]
     hopeless = claim("c", wants("x", count=15), wants("y", "none"), constraints=(OTHER,))
     assert given_in(world(devices, hopeless)) == f"{CANNOT}: the search was given up after {MOST_STEPS} steps"
+
+
+def test_a_pod_that_asks_for_very_many_is_told() -> None:
+    """Of shared devices there is no end; the search goes deeper with each, and must not fail for everybody."""
+    asked = [claim(f"c{at}", *(wants(f"r{number}") for number in range(32))) for at in range(40)]
+    search = DeviceSearch(asked, lambda _: [device(0, shared=True)], lambda *_: True, set())
+    assert search.run() == f"{CANNOT}: more than {MOST_OF_A_POD} devices for one pod"
+
+
+def test_a_cycle_has_an_end_though_every_search_is_given_up() -> None:
+    """What has used up the cycle's steps is looked for in a few on every node more; others need no more than those."""
+    devices = [device(index, root=f"r{index}") for index in range(30)]
+    hopeless = claim("c", wants("x", count=15), wants("y", "none"), constraints=(OTHER,))
+    session = open_session(world(devices, hopeless), DEFAULT)
+    task, node = session.ledger.tasks["new-0"], session.ledger.node_by_name["n"]
+    told = [
+        session.fit.claims.why_not(task, node, False) for _ in range(MOST_STEPS_OF_A_CYCLE // MOST_STEPS + 10)
+    ]
+    assert told[0] == f"{CANNOT}: the search was given up after {MOST_STEPS} steps"
+    assert told[-1] == f"{CANNOT}: the search was given up after {FEW_STEPS} steps"
 
 
 def test_equal_devices_cost_no_time() -> None:

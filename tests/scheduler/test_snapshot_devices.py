@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.scheduler.claim_objects import MOST_KINDS, PUBLISHED_IN_PART
+from controller.scheduler.claim_objects import MOST_KINDS, MOST_TEXT, PUBLISHED_IN_PART
 from controller.scheduler.nodes import DeviceConstraint
 from controller.scheduler.pod_tasks import Binding
 from controller.scheduler.snapshot import Options
@@ -266,6 +266,21 @@ RESULTS = [{"request": "a/two", "driver": DRIVER, "pool": "n1", "device": f"gpu-
             0,
             id="of GPUs only",
         ),
+        pytest.param(
+            [
+                {"name": "a", "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}},
+                {"name": "b", "exactly": {"deviceClassName": "nic"}},
+            ],
+            [{"request": one, "driver": "d", "pool": "p", "device": "x"} for one in "aaab"],
+            3,
+            id="all GPUs of a node beside a network card",
+        ),
+        pytest.param(
+            [{"name": "a", "exactly": {"deviceClassName": DRIVER, "adminAccess": True}}],
+            [{"request": "a", "driver": "d", "pool": "p", "device": "x", "adminAccess": True}],
+            0,
+            id="who only watches them",
+        ),
     ],
 )
 def test_gpus_of_a_claim(requests: list[Any], results: list[Any], gpus: int) -> None:
@@ -279,6 +294,49 @@ def test_gpus_of_a_claim(requests: list[Any], results: list[Any], gpus: int) -> 
     claims = [{"name": "a", "resourceClaimName": "two"}]
     (task,) = only(built(pod(meta=GROUP, spec={"resourceClaims": claims}), **objects)).tasks
     assert task.request.dra_gpus == gpus
+
+
+def test_what_is_only_watched_is_held_by_nobody() -> None:
+    """Kubernetes gives a device to others besides those that have admin access to it."""
+    objects = device_objects()
+    results = [
+        {"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu-1", "adminAccess": True},
+        {"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu-2"},
+    ]
+    status = msgspec.convert({"allocation": {"devices": {"results": results}}}, ClaimStatus)
+    objects["claims"] = (msgspec.structs.replace(objects["claims"][0], status=status),)
+    assert built(**objects).claims[0].devices == (f"{DRIVER}/n1/gpu-2",)
+
+
+def test_long_selectors_are_fewer() -> None:
+    """What is read and kept of them is bounded by its length too."""
+    objects = device_objects()
+    claim: ResourceClaim = objects["claims"][0]
+    found = []
+    for number in range(MOST_TEXT // 10_000 + 3):
+        exactly = {**GPU, "selectors": [cel(f"device.driver != '{'x' * 9_900}{number}'")]}
+        spec = msgspec.convert({"devices": {"requests": [{"name": "r", "exactly": exactly}]}}, ClaimSpec)
+        meta = msgspec.structs.replace(claim.metadata, name=f"c{number:04}", creation_timestamp=NOW)
+        found.append(msgspec.structs.replace(claim, metadata=meta, spec=spec))
+    objects["claims"] = tuple(found)
+    waiting = [one.id for one in built(**objects).claims if one.why_not.startswith("more than 500 different")]
+    assert waiting
+    assert waiting[-1] == f"team/c{len(found) - 1:04}"
+
+
+def test_broken_selectors_count_too() -> None:
+    """Reading them takes as long."""
+    objects = device_objects()
+    claim: ResourceClaim = objects["claims"][0]
+    exactly = [{**GPU, "selectors": [cel(f"nothing{number}")] * 2} for number in range(MOST_KINDS // 2 + 1)]
+    found = []
+    for number, one in enumerate(exactly):
+        spec = msgspec.convert({"devices": {"requests": [{"name": "r", "exactly": one}]}}, ClaimSpec)
+        meta = msgspec.structs.replace(claim.metadata, name=f"c{number:04}", creation_timestamp=NOW)
+        found.append(msgspec.structs.replace(claim, metadata=meta, spec=spec))
+    objects["claims"] = tuple(found)
+    waiting = [one.id for one in built(**objects).claims if one.why_not.startswith("more than 500 different")]
+    assert waiting == [f"team/c{MOST_KINDS // 2:04}"]
 
 
 def test_requests_with_selectors_are_so_many_at_most() -> None:
