@@ -32,6 +32,8 @@ MOST_TEXT: Final = 500_000
 """Of their characters: what is made of one is a hundred times as long."""
 """Selectors of different requests: each is asked about every device, and users write them."""
 
+ToldBy = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+
 
 def devices_of(
     slices: Iterable[ResourceSlice],
@@ -53,17 +55,17 @@ def devices_of(
     seen = Counter(_pool(one) for one in every)
     kept = selectors or Selectors()
     found: dict[str, Device] = {}
+    alike: dict[tuple[bool | str, ...], ToldBy] = {}  # many devices share one of few
     for one in every:
         pool = one.spec.pool
         if pool.generation < newest[one.spec.driver, pool.name]:
             continue
         closed = PUBLISHED_IN_PART if seen[_pool(one)] < pool.resource_slice_count else ""
         answers = kept.ask(one, of_classes, of_requests)
-        for index, device in enumerate(one.spec.devices):
-            kinds = tuple([name for name, said in answers.items() if said[index] is True])
-            unanswered = tuple(
-                [(name, said[index]) for name, said in answers.items() if said[index] not in (True, False)]
-            )
+        for device, row in zip(one.spec.devices, zip(*answers.values(), strict=True), strict=False):
+            if row not in alike:
+                alike[row] = _told_by(answers, row)
+            kinds, unanswered = alike[row]
             if _is_beyond_us(device) or not (kinds or unanswered):
                 continue
             device_class = next((name for name in names if name in kinds), "")
@@ -71,6 +73,13 @@ def devices_of(
             made = msgspec.structs.replace(made, kinds=kinds, unanswered=unanswered, closed=closed)
             found[made.id] = made
     return tuple(found[name] for name in sorted(found))
+
+
+def _told_by(names: Iterable[str], row: tuple[bool | str, ...]) -> ToldBy:
+    """Give the kinds that a device is of by these answers, and those of which nobody knows."""
+    said = tuple(zip(names, row, strict=True))
+    kinds = tuple([name for name, one in said if one is True])
+    return kinds, tuple([(name, one) for name, one in said if isinstance(one, str)])
 
 
 def _pool(piece: ResourceSlice) -> tuple[str, str, int]:

@@ -25,6 +25,8 @@ Seen = dict[str, Any] | str
 """What selectors see of a device, or why they see nothing."""
 Answers = tuple[bool | str, ...]
 """For each device of a slice: whether it is taken, or why the selectors have no value for it."""
+Kept = tuple[Answers, bool]
+"""And whether all of them were looked at."""
 
 
 def seen_by_selectors(driver: str, device: SliceDevice) -> dict[str, Any]:
@@ -73,8 +75,8 @@ class Selectors:
 
     def __init__(self, most_cost: int = MOST_COST) -> None:
         self._most_cost = most_cost
-        self._old: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
-        self._new: dict[int, tuple[ObjectMeta, dict[Expressions, Answers]]] = {}
+        self._old: dict[int, tuple[ObjectMeta, dict[Expressions, Kept]]] = {}
+        self._new: dict[int, tuple[ObjectMeta, dict[Expressions, Kept]]] = {}
         self._left = most_cost
 
     def turn(self) -> None:
@@ -95,19 +97,21 @@ class Selectors:
         meta = piece.metadata
         known = self._old.get(id(meta))
         before = known[1] if known is not None and known[0] is meta else {}
-        kept: dict[Expressions, Answers] = {}
+        kept: dict[Expressions, Kept] = {}
         self._new[id(meta)] = (meta, kept)
         found: dict[str, Answers] = {}
         seen: list[Seen] = []
         every = len(piece.spec.devices)
         for name, (of, own) in {**{name: ("", one) for name, one in classes.items()}, **requests}.items():
             key = (*classes[of], *own) if of else own
-            answers = before.get(key)
-            if answers is None or (NOT_YET in answers and self._left > 0):
+            answers, is_whole = kept.get(key) or before.get(key) or ((NOT_YET,) * every, False)
+            if not (is_whole or (of and self._left <= 0)):
                 seen = seen or [_seen(piece.spec.driver, device) for device in piece.spec.devices]
                 base = found[of] if of else (True,) * every
-                answers = self._answers(own, seen, base, answers or (NOT_YET,) * every, bounded=bool(of))
-            found[name] = kept[key] = answers
+                answers = self._answers(own, seen, base, answers, bounded=bool(of))
+                is_whole = NOT_YET not in answers
+            found[name] = answers
+            kept[key] = (answers, is_whole)
         return found
 
     def _answers(

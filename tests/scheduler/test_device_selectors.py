@@ -137,6 +137,16 @@ def test_classes_are_asked_however_long_it_takes() -> None:
     assert answers == {"class": (True,) * 3, "kind": (NOT_YET,) * 3}
 
 
+def test_a_class_that_says_what_a_request_said_is_asked_all_the_same() -> None:
+    """Though the request's own answers are not all there."""
+    selectors, first = Selectors(0), piece()
+    request = {"kind": ("every", ("true",))}
+    for classes in ({"every": ()}, {"every": (), "class": ("true",)}, {"every": (), "class": ("true",)}):
+        selectors.turn()
+        answers = selectors.ask(first, classes, request)
+    assert answers["class"] == (True,) * 3
+
+
 @pytest.mark.parametrize(
     ("device", "why"),
     [
