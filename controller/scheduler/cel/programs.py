@@ -59,7 +59,8 @@ class Program:
         return found
 
 
-@lru_cache(512)  # a few more than are ever in use at once; one of 10 KiB, the longest there is, may take a megabyte
+# A few more than are ever in use at once; one of 10 KiB, the longest that there is, may take a megabyte.
+@lru_cache(512)
 def compiled(expression: str) -> Program | str:
     """Give a selector's program, or why it cannot be used."""
     try:
