@@ -138,16 +138,20 @@ def test_a_pod_with_gpus_is_bound_by_the_leader_and_runs(stage: Stage) -> None:
 
 @pytest.mark.parametrize("name", [CONTROLLER, SCHEDULER])
 def test_a_leader_that_is_drained_hands_over_at_once(stage: Stage, name: str) -> None:
-    """SIGTERM by kubelet: the Lease is released, the other leads within seconds, the pod ends well and within its grace."""
+    """SIGTERM by kubelet: the Lease is released, another leads within seconds, the pod ends well and within its grace.
+
+    Its successor starts as fast as the one beside it asks again, and either may be first.
+    """
     program = stage.programs[name]
-    (other,) = program.pods().keys() - {leader := program.leader()}
+    leader = program.leader()
     program.delete(leader)
-    led_after_s = program.until(lambda: program.leader() == other, "the other one to lead", GRACE_S)
+    led_after_s = program.until(lambda: program.leader() not in ("", leader), "another to lead", GRACE_S)
+    other = program.leader()
     if program is stage.scheduler:
         stage.run_pod("after-the-drain", gpus=1)
         assert [pod for _, pod in bound_by(stage.sandbox, stage.namespace, "after-the-drain")] == [other]
     gone_after_s = led_after_s + program.until(lambda: program.is_gone(leader), "the pod to be gone", GRACE_S)
-    print(f"{name}: the other led after {led_after_s:.1f} s, the pod was gone after {gone_after_s:.1f} s")
+    print(f"{name}: another led after {led_after_s:.1f} s, the pod was gone after {gone_after_s:.1f} s")
 
     assert led_after_s < LEASE_S / 2
     assert gone_after_s < GRACE_S
