@@ -4,35 +4,16 @@ Two nodes have the same devices. On one our scheduler serves the claims, on the 
 and what the two have written is the same.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import pytest
-
 from kube import paths
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import Raw, SchedulerStage, standing
+from tests.cluster.scheduler_stage import Raw, SchedulerStage
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 ROOT = "resource.kubernetes.io/pcieRoot"
 THEIRS = "default-scheduler"
 GPUS = (("A100", "p0"), ("A100", "p1"), ("A100", "p1"), ("H100", "p0"), ("A100", "p2"), ("A100", "p2"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    """The namespace, the scheduler's objects and KAI's kinds are there."""
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    """A stage of this test's own."""
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def driver_of(stage: SchedulerStage) -> str:

@@ -1,7 +1,7 @@
 """The room that was emptied for a pod stays its own over a restart, and kubectl shows it: on the real API server."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +10,7 @@ from kube import paths
 from kube.api import PatchType
 from kube.types import Pod
 from sandbox.actors import SchedulerActor
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import NOW, POOL_LABEL, QUICK_LEASE, SchedulerStage, standing
+from tests.cluster.scheduler_stage import NOW, POOL_LABEL, QUICK_LEASE, SchedulerStage
 
 pytestmark = pytest.mark.cluster
 
@@ -21,18 +19,6 @@ SLOW: dict[str, Any] = {
     "terminationGracePeriodSeconds": 300,
 }
 GATE: dict[str, Any] = {"schedulingGates": [{"name": "test.nodemend.dev/later"}]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def leaving(stage: SchedulerStage) -> set[str]:

@@ -1,25 +1,8 @@
 """The scheduler on a real control plane: queues lend and take back, gangs start whole, and nobody is treated as if alone."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import SchedulerStage, standing
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
+from tests.cluster.scheduler_stage import SchedulerStage
 
 
 def test_a_department_lends_its_idle_quota_and_takes_it_back(stage: SchedulerStage) -> None:

@@ -1,32 +1,16 @@
 """The scheduler on a real control plane, and what people get wrong: each is told what and where, and nobody waits for it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from kube import paths
 from kube.api import ApiError
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import POOL_LABEL, SchedulerStage, standing
+from tests.cluster.scheduler_stage import POOL_LABEL, SchedulerStage
 
 WRONG_FRACTIONS = {
     "a-word": ({"gpu-fraction": "half"}, "annotation gpu-fraction is 'half', but must be a decimal number"),
     "a-unit": ({"gpu-memory": "10Gi"}, "must be a whole number of MiB above 0, without a unit; write 10240"),
     "both": ({"gpu-fraction": "0.5", "gpu-memory": "1000"}, "gpu-fraction and gpu-memory are both set"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def test_whoever_asks_for_something_impossible_is_told_and_the_others_go_on(stage: SchedulerStage) -> None:

@@ -1,27 +1,9 @@
 """PodDisruptionBudgets on a real control plane: what allows one eviction is not taken to allow each of two."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from kube import paths
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import SchedulerStage, standing
+from tests.cluster.scheduler_stage import SchedulerStage
 
 ONE_OF_TWO = "PodDisruptionBudget web allows 1 eviction now, and 2 of its pods would have to leave together"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def budget_for_one(stage: SchedulerStage) -> str:

@@ -1,31 +1,11 @@
 """A gang with ResourceClaims under a topology constraint, on the real API server: claim controller, scheduler, binds."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from kube import paths
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import NOW, POOL_LABEL, QUEUE_LABEL, Raw, SchedulerStage, standing
+from tests.cluster.scheduler_stage import NOW, POOL_LABEL, QUEUE_LABEL, Raw, SchedulerStage
 
 RACK = "example.com/rack"
 RESOURCE = "/apis/resource.k8s.io/v1"
 TEMPLATE = "one-device"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    """The namespace, the scheduler's objects and KAI's kinds are there."""
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    """A stage of this test's own."""
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def add_devices(stage: SchedulerStage, counts: dict[str, int]) -> None:

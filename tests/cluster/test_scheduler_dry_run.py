@@ -7,28 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from kube import paths
 from sandbox.actors import SCHEDULER, SYSTEM_NAMESPACE, start_scheduler
 from sandbox.certificates import ADMIN
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import QUICK_LEASE, SchedulerStage, standing
+from tests.cluster.scheduler_stage import QUICK_LEASE, SchedulerStage
 
 LEASE = paths.lease(SYSTEM_NAMESPACE, SCHEDULER)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 class DryRun:

@@ -2,31 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-
-import pytest
 
 from controller.scheduler.shell.report import MOST_BOUND
 from sandbox.actors import SCHEDULER
-from sandbox.cluster import Sandbox
-from sandbox.install import install, install_scheduler
-from tests.cluster.scheduler_stage import QUICK_LEASE, SchedulerStage, standing
+from tests.cluster.scheduler_stage import QUICK_LEASE, SchedulerStage
 
 FAN, BARE = 500, 150
 WRITES_A_POD = 3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 def test_a_fan_out_of_500_single_gpu_pods_is_bound_each_exactly_once(stage: SchedulerStage) -> None:

@@ -9,35 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import pytest
-
 from kube import paths
 from kube.api import ApiError, NotFound, PatchType
 from sandbox.actors import start_agent, start_controller
 from sandbox.agents import AgentHost
-from sandbox.cluster import Sandbox
 from sandbox.identities import AgentIdentities
-from sandbox.install import install, install_scheduler
 from sandbox.nodes import SimulatedNode
 from sandbox.pod_resources import PodResourcesServer, allocatable
 from tests.agent.pod_resources_server import socket_path
-from tests.cluster.scheduler_stage import POOL_LABEL, QUICK_LEASE, Raw, SchedulerStage, standing
+from tests.cluster.scheduler_stage import POOL_LABEL, QUICK_LEASE, Raw, SchedulerStage
 
 A_CYCLE_S = 1.0
 GPU = "nvidia.com/gpu"
 RACK = "sandbox.nodemend.dev/rack"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(sandbox: Sandbox) -> None:
-    install(sandbox, "observe")
-    install_scheduler(sandbox)
-
-
-@pytest.fixture
-def stage(sandbox: Sandbox, namespace: str) -> Iterator[SchedulerStage]:
-    with standing(sandbox, namespace) as made:
-        yield made
 
 
 @contextmanager
