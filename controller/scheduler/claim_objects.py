@@ -51,7 +51,7 @@ def devices_of(
     of_requests = _requests(of_classes, asked)
     names = sorted(of_classes, key=lambda name: (not _is_gpu(name), name))
     told = _told_apart(asked)
-    newest = _newest(every)
+    newest = newest_generations(every)
     seen = Counter(_pool(one) for one in every)
     kept = selectors or Selectors()
     found: dict[str, Device] = {}
@@ -86,7 +86,7 @@ def _pool(piece: ResourceSlice) -> tuple[str, str, int]:
     return (piece.spec.driver, piece.spec.pool.name, piece.spec.pool.generation)
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], int]:
+def newest_generations(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], int]:
     """Give the newest generation of every pool."""
     found: dict[tuple[str, str], int] = {}
     for driver, name, generation in map(_pool, slices):

@@ -5,7 +5,7 @@ elements that it goes through, and for each ten nodes of a macro's body each tim
 besides. A selector that needs more than `MOST_COST` for one device has no value for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -145,24 +145,26 @@ def _either(node: Node, names: tuple[str, ...]) -> Run:
     sides = [_compile(part, names) for part in (first, *reversed(chain))]
     decides = node.kind == "||"
 
-    def run(scope: Scope) -> Any:
-        failed: EvaluationError | None = None
-        for side in sides:
-            try:
-                value = side(scope)
-                if value is decides:
-                    return decides
-                if not isinstance(value, bool):
-                    raise EvaluationError(f"no such overload: {type_of(value)} {node.kind}")
-            except CostExceeded:
-                raise
-            except EvaluationError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return not decides
+    return lambda scope: _decided(((side, scope) for side in sides), node.kind, decides=decides)
 
-    return run
+
+def _decided(sides: Iterable[tuple[Run, Scope]], where: str, *, decides: bool) -> bool:
+    """Give what the first side that decides says, or else the other answer. Raises what a side had instead of a value."""
+    failed: EvaluationError | None = None
+    for side, scope in sides:
+        try:
+            value: object = side(scope)
+            if value is decides:
+                return decides
+            if not isinstance(value, bool):
+                raise EvaluationError(f"no such overload: {type_of(value)} {where}")
+        except CostExceeded:
+            raise
+        except EvaluationError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return not decides
 
 
 def _if(node: Node, names: tuple[str, ...]) -> Run:
@@ -294,22 +296,9 @@ def _quantifier(parts: tuple[Node, ...], names: tuple[str, ...], *, decides: boo
     body = _compile(parts[2], (*names, name))
     units = _units(parts[2])
 
-    def run(scope: Scope) -> Any:
-        failed: EvaluationError | None = None
-        for inner in _each(scope, of(scope), name, units):
-            try:
-                value = body(inner)
-                if value is decides:
-                    return decides
-                if not isinstance(value, bool):
-                    raise EvaluationError(f"no such overload: {type_of(value)} in a macro")
-            except CostExceeded:
-                raise
-            except EvaluationError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return not decides
+    def run(scope: Scope) -> bool:
+        elements = ((body, inner) for inner in _each(scope, of(scope), name, units))
+        return _decided(elements, "in a macro", decides=decides)
 
     return run
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from controller.scheduler.claim_objects import requests_by_name, tolerations_of
+from controller.scheduler.claim_objects import newest_generations, requests_by_name, tolerations_of
 from controller.scheduler.node_terms import HARD_EFFECTS, tolerates
 from kube.devices import (
     AllocatedDevice,
@@ -80,10 +80,7 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 def offered(slices: Iterable[ResourceSlice]) -> Mapping[str, SliceDevice]:
     """Give the devices of the newest generation of every pool, by id."""
     every = tuple(slices)
-    newest: dict[tuple[str, str], int] = {}
-    for one in every:
-        pool = (one.spec.driver, one.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), one.spec.pool.generation)
+    newest = newest_generations(every)
     return {
         f"{one.spec.driver}/{one.spec.pool.name}/{device.name}": device
         for one in every

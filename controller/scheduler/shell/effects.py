@@ -25,7 +25,7 @@ GRANT: Final = "nodemend.dev/gpu-grant"
 RECEIVED: Final = "received-resource-type"
 FIELD_MANAGER: Final = {"fieldManager": "nodemend-scheduler"}
 
-__all__ = ["GRANT", "RECEIVED", "Answer", "Effects", "annotations_of", "is_of_the_server"]
+__all__ = ["GRANT", "RECEIVED", "Answer", "Effects", "annotations_of", "has_left", "is_of_the_server"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,11 @@ def is_of_the_server(answer: Answer) -> bool:
     """Tell whether an eviction was not taken for a reason that is the server's, and says nothing about its victim."""
     has_no_right = answer.result is Result.FORBIDDEN and _NO_RIGHT in answer.why
     return has_no_right or answer.result in _OF_THE_SERVER
+
+
+def has_left(answer: Answer) -> bool:
+    """Tell whether an eviction was taken, or its pod was gone already."""
+    return answer.result in (Result.DONE, Result.ABSENT)
 
 
 DONE: Final = Answer(result=Result.DONE)

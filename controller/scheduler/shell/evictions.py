@@ -14,7 +14,7 @@ import structlog
 
 from controller.outcome import Result
 from controller.scheduler.shell.budgets import Refusal
-from controller.scheduler.shell.effects import Answer, Effects, is_of_the_server
+from controller.scheduler.shell.effects import Answer, Effects, has_left, is_of_the_server
 from controller.scheduler.shell.eviction_line import EvictionLine, waiting
 from controller.scheduler.shell.orders import Victim, VictimSet
 from controller.scheduler.shell.outcomes import Evicted
@@ -95,7 +95,7 @@ class Evictions:
             self._tell_refused(one, refused)
             return
         answers = self._ask(one)
-        if one.gains and not all(map(_is_fine, answers)):
+        if one.gains and not all(map(has_left, answers)):
             self._tell_unsent(one, answers)
             return
         if why := self._stopping() or self._look_at_victims(one):  # asking may have taken long
@@ -110,10 +110,10 @@ class Evictions:
                 skipped = Answer(result=Result.REFUSED, why=refusal)
                 told.append(_told(one, victim, skipped, tried=True))
                 continue
-            begun = bool(one.gains) and any(_is_fine(other.answer) for other in told)
-            taken = self._evict(one, victim, last if begun else began) if _is_fine(answer) else answer
+            begun = bool(one.gains) and any(has_left(other.answer) for other in told)
+            taken = self._evict(one, victim, last if begun else began) if has_left(answer) else answer
             told.append(_told(one, victim, taken))
-            if one.gains and not _is_fine(taken):  # the rest would leave for nothing
+            if one.gains and not has_left(taken):  # the rest would leave for nothing
                 refusal = f"{victim.evict.task} may not be evicted after all: {taken.why}"
         self._tell(*told)
 
@@ -175,7 +175,3 @@ def _told(
     one: VictimSet, victim: Victim, answer: Answer, *, tried: bool = False, siblings: tuple[str, ...] = ()
 ) -> Evicted:
     return Evicted(victim=victim, gains=one.gains, answer=answer, tried=tried, siblings=siblings)
-
-
-def _is_fine(answer: Answer) -> bool:
-    return answer.result in (Result.DONE, Result.ABSENT)

@@ -17,6 +17,7 @@ from controller.scheduler.model import HOLDING, Snapshot
 from controller.scheduler.plan import Evict, Plan, Promise
 from controller.scheduler.shell.assumed import Assumed
 from controller.scheduler.shell.config import GracesSection
+from controller.scheduler.shell.effects import has_left
 from controller.scheduler.shell.orders import (
     ON_NODES,
     GangOrder,
@@ -221,7 +222,7 @@ class Memory:
     def took_eviction(self, outcome: Evicted, now: datetime) -> None:
         """Learn what came of an eviction."""
         task = outcome.victim.evict.task
-        if outcome.tried or outcome.answer.result not in (Result.DONE, Result.ABSENT):
+        if outcome.tried or not has_left(outcome.answer):
             self._assumed.not_evicted(task)
         else:
             self._assumed.evicted(task, now)

@@ -14,7 +14,7 @@ import msgspec
 from controller.outcome import Result
 from controller.scheduler import explain
 from controller.scheduler.plan import Wait
-from controller.scheduler.shell.effects import Answer, is_of_the_server
+from controller.scheduler.shell.effects import Answer, has_left, is_of_the_server
 from controller.scheduler.shell.orders import VictimSet
 from controller.scheduler.shell.outcomes import Evicted
 from controller.scheduler.shell.pauses import Pauses
@@ -74,7 +74,7 @@ class Refusals:
             if outcome.gains:
                 self._lacking[outcome.gains] = task
             return _of_victim(outcome, "evict-refused", answer.why, now)
-        elif answer.result in (Result.DONE, Result.ABSENT) and not outcome.tried:
+        elif has_left(answer) and not outcome.tried:
             self._victims.succeeded(task)
             for held in (_ALL, _namespace(task)):
                 self._busy.succeeded(held)
